@@ -1,0 +1,813 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How this works
+ *
+ * The invariants: a command whose process was made sends exactly one EXIT in its epoch, after the last byte of output that it
+ * counts; its cgroup and descriptors exist until nothing of it lives; a struct exec is freed from one place, exec_settle(), which every event
+ * of a lingering one comes to, and never while one of its own callbacks is on the stack (exec_settle() defers).
+ *
+ * The end of a command is the end of its own process (reaped), not the end of its output: what stands in the pipes at that instant was
+ * written by it or before it ended, so just that is still sent; what background children write later is dropped. */
+#include "agent/exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/child.h"
+#include "agent/pty.h"
+#include "agent/record.h"
+#include "agent/request.h"
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/wire.h"
+
+#define LINGERING_MAX AG_EXECS_MAX
+#define EXIT_MAX 8192u
+#define SIGNO_MAX 64u
+
+enum exec_state { EXEC_SCRIPT, EXEC_STARTING, EXEC_RUNNING, EXEC_ENDING, EXEC_LINGERING };
+
+struct exec {
+	struct execs *set;
+	struct exec *next;
+	uint32_t stream; /* 0: of an older epoch, or forgotten by the host */
+	enum exec_state state;
+	struct exec_req req;
+	uint64_t serial; /* names its script */
+	struct cgroup cgroup;
+
+	pid_t pid;	/* 0: none, or reaped */
+	int err_fd;	/* STARTING: the child's words */
+	loop_id err_src;
+	int script_fd;	/* SCRIPT: written; then read-only until the start */
+	uint32_t script_window, script_consumed;
+	char script_name[32]; /* in the scripts directory; "": none */
+
+	struct input in;
+	struct output out[2]; /* stdout, stderr */
+	loop_id deadline;
+	uint64_t started_ns;
+	bool want_kill; /* killed before it began */
+
+	int events_fd; /* LINGERING: the cgroup's events */
+	loop_id events_src;
+	loop_id settle; /* deferred */
+	struct record record;
+};
+
+struct execs {
+	struct loop *loop;
+	struct conn *conn;
+	const struct guest *guest;
+	struct limits *limits;
+	struct streams streams;
+	struct exec *list;
+	size_t running, lingering;
+	uint64_t serial;
+	struct buf json;      /* of an EXEC that comes in several frames */
+	uint32_t json_stream; /* whose; 0: none */
+	uint32_t gone[AG_EXECS_MAX]; /* streams that ended last, a ring: input for them may still be under way */
+	size_t gone_at;
+};
+
+static void exec_ended(struct exec *x);
+static void exec_settle(struct exec *x);
+
+/* -- telling the host ---------------------------------------------------------------------------------- */
+
+static void send_control(struct exec *x, uint8_t type, const void *data, size_t len)
+{
+	if (x->stream && conn_is_up(x->set->conn))
+		conn_send(x->set->conn, CONN_CONTROL, type, 0, x->stream, data, len);
+}
+
+static void send_started(struct exec *x)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "{\"pid\":%d}", x->pid);
+
+	send_control(x, AG_EXEC_STARTED, text, (size_t)n);
+}
+
+static void send_exit(struct exec *x)
+{
+	static const char no_memory[] = "{\"exit_code\":-1,\"signal\":\"\",\"timed_out\":false,\"oom_killed\":false,"
+					"\"error\":\"the guest's agent has no memory for the record\",\"stdout_bytes\":0,"
+					"\"stderr_bytes\":0,\"duration_ns\":0,\"usage\":{}}";
+	struct buf text;
+
+	x->record.stdout_bytes = x->out[0].sent;
+	x->record.stderr_bytes = x->out[1].sent;
+	buf_init(&text, EXIT_MAX);
+	if (record_put(&x->record, &text) == 0)
+		send_control(x, AG_EXIT, text.data, text.len);
+	else
+		send_control(x, AG_EXIT, no_memory, sizeof(no_memory) - 1);
+	buf_fini(&text);
+}
+
+/* -- life -------------------------------------------------------------------------------------------------- */
+
+static struct exec *exec_new(struct execs *set, uint32_t stream)
+{
+	struct exec *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->set = set;
+	x->stream = stream;
+	x->serial = ++set->serial;
+	x->cgroup = CGROUP_NONE;
+	x->err_fd = x->script_fd = x->events_fd = x->out[0].fd = x->out[1].fd = -1;
+	x->script_window = AG_WINDOW;
+	input_open(&x->in, &set->streams, stream);
+	x->next = set->list;
+	set->list = x;
+	set->running++;
+	return x;
+}
+
+static void forget_stream(struct execs *set, uint32_t *stream)
+{
+	if (*stream)
+		set->gone[set->gone_at++ % ARRAY_LEN(set->gone)] = *stream;
+	*stream = 0;
+}
+
+static bool is_gone(const struct execs *set, uint32_t stream)
+{
+	for (size_t i = 0; i < ARRAY_LEN(set->gone); i++)
+		if (set->gone[i] == stream)
+			return true;
+	return false;
+}
+
+/* What only a command that is not over needs. */
+static void exec_release(struct exec *x)
+{
+	struct loop *l = x->set->loop;
+
+	loop_del(l, &x->deadline);
+	loop_del(l, &x->err_src);
+	fd_close(&x->err_fd);
+	fd_close(&x->script_fd);
+	if (x->script_name[0])
+		unlinkat(x->set->guest->scripts_fd, x->script_name, 0);
+	x->script_name[0] = '\0';
+	input_close(&x->in);
+	exec_req_fini(&x->req);
+}
+
+static void exec_free(struct exec *x)
+{
+	struct exec **p = &x->set->list;
+
+	while (*p != x)
+		p = &(*p)->next;
+	*p = x->next;
+	if (x->state == EXEC_LINGERING)
+		x->set->lingering--;
+	else
+		x->set->running--;
+	exec_release(x);
+	forget_stream(x->set, &x->stream);
+	output_close(&x->out[0]);
+	output_close(&x->out[1]);
+	loop_del(x->set->loop, &x->events_src);
+	loop_del(x->set->loop, &x->settle);
+	fd_close(&x->events_fd);
+	fd_close(&x->cgroup.fd);
+	free(x);
+}
+
+static struct exec *find_stream(struct execs *set, uint32_t stream)
+{
+	for (struct exec *x = set->list; x; x = x->next)
+		if (x->stream == stream)
+			return x;
+	return NULL;
+}
+
+/* -- lingering ---------------------------------------------------------------------------------------------- */
+
+static void on_cgroup_events(void *arg, uint32_t events)
+{
+	struct exec *x = arg;
+	char text[256];
+
+	(void)events;
+	/* Read through this very descriptor: that is what acknowledges the event. */
+	if (pread(x->events_fd, text, sizeof(text), 0) < 0)
+		loop_del(x->set->loop, &x->events_src);
+	exec_settle(x);
+}
+
+static void watch_cgroup(struct exec *x)
+{
+	char text[256];
+
+	if (x->events_fd >= 0)
+		return;
+	x->events_fd = cgroup_watch(&x->cgroup);
+	if (x->events_fd < 0)
+		return;
+	if (pread(x->events_fd, text, sizeof(text), 0) < 0 ||
+	    loop_add(x->set->loop, x->events_fd, EPOLLPRI, on_cgroup_events, x, &x->events_src) < 0)
+		fd_close(&x->events_fd);
+}
+
+static bool output_over(const struct output *o)
+{
+	return !o->set || o->state == OUT_EOF;
+}
+
+static void on_settle(void *arg)
+{
+	struct exec *x = arg;
+
+	x->settle = 0;
+	if (x->state != EXEC_LINGERING)
+		return;
+	/* Watched first, looked at then: what ends in between is an event. */
+	if (x->cgroup.fd >= 0 && cgroup_remove(x->set->limits, &x->cgroup) == -EBUSY) {
+		watch_cgroup(x);
+		if (x->events_fd >= 0 && cgroup_remove(x->set->limits, &x->cgroup) == -EBUSY)
+			return;
+	}
+	if (output_over(&x->out[0]) && output_over(&x->out[1]))
+		exec_free(x);
+}
+
+/* Is a lingering command gone altogether? Looked at when the present callback has returned. */
+static void exec_settle(struct exec *x)
+{
+	if (x->state == EXEC_LINGERING && !x->settle)
+		loop_defer(x->set->loop, on_settle, x, &x->settle);
+}
+
+/* The oldest ones give way: their background children may get SIGPIPE then. */
+static void limit_lingering(struct execs *set)
+{
+	struct exec *oldest = NULL;
+
+	if (set->lingering <= LINGERING_MAX)
+		return;
+	for (struct exec *x = set->list; x; x = x->next)
+		if (x->state == EXEC_LINGERING)
+			oldest = x;
+	exec_free(oldest);
+}
+
+static void exec_linger(struct exec *x)
+{
+	exec_release(x);
+	x->state = EXEC_LINGERING;
+	x->set->running--;
+	x->set->lingering++;
+	output_drain(&x->out[0]);
+	output_drain(&x->out[1]);
+	exec_settle(x);
+}
+
+/* -- the end --------------------------------------------------------------------------------------------------- */
+
+static void exec_finish(struct exec *x)
+{
+	send_exit(x);
+	exec_linger(x);
+}
+
+static bool in_tail(const struct output *o)
+{
+	return o->set && o->state == OUT_TAIL;
+}
+
+static void on_tail(void *arg)
+{
+	struct exec *x = arg;
+
+	if (x->state == EXEC_ENDING && !in_tail(&x->out[0]) && !in_tail(&x->out[1]))
+		exec_finish(x);
+}
+
+static void on_eof(void *arg)
+{
+	exec_settle(arg);
+}
+
+/* The process is gone; `record` knows how. */
+static void exec_ended(struct exec *x)
+{
+	bool quiet[2];
+
+	x->state = EXEC_ENDING;
+	loop_del(x->set->loop, &x->deadline);
+	cgroup_usage_get(&x->cgroup, &x->record.usage);
+	for (int i = 0; i < 2; i++)
+		quiet[i] = output_tail(&x->out[i]);
+	if (quiet[0] && quiet[1])
+		exec_finish(x);
+}
+
+/* It never became a process, or not the one that was asked for. */
+static void exec_failed(struct exec *x, const struct err *e)
+{
+	snprintf(x->record.error, sizeof(x->record.error), "%s", e->msg);
+	x->record.began = false;
+}
+
+static void exec_kill(struct exec *x)
+{
+	if (cgroup_kill(&x->cgroup) == 0)
+		return;
+	/* No cgroup: those that stayed in its process group, and itself. */
+	if (x->pid > 0) {
+		kill(-x->pid, SIGKILL);
+		kill(x->pid, SIGKILL);
+	}
+}
+
+static void on_deadline(void *arg)
+{
+	struct exec *x = arg;
+
+	x->deadline = 0;
+	x->record.timed_out = true;
+	exec_kill(x);
+}
+
+/* -- the start ----------------------------------------------------------------------------------------------------- */
+
+/* The child's words, or the end of file that a successful exec makes. */
+static void read_child_words(struct exec *x)
+{
+	struct err e;
+	ssize_t n = read(x->err_fd, &e, sizeof(e));
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	loop_del(x->set->loop, &x->err_src);
+	fd_close(&x->err_fd);
+	if (x->state == EXEC_STARTING)
+		x->state = EXEC_RUNNING;
+	if (n == (ssize_t)sizeof(e)) {
+		e.msg[sizeof(e.msg) - 1] = '\0';
+		exec_failed(x, &e); /* the process is about to end: EXIT follows then */
+	} else {
+		send_started(x);
+	}
+}
+
+static void on_child_words(void *arg, uint32_t events)
+{
+	(void)events;
+	read_child_words(arg);
+}
+
+/* The command's ends of its streams, closed when the child has them. */
+struct ends {
+	int in, out, err;
+};
+
+static void ends_close(struct ends *e)
+{
+	fd_close(&e->in);
+	fd_close(&e->out);
+	fd_close(&e->err);
+}
+#define AUTO_ENDS __attribute__((cleanup(ends_close))) struct ends
+
+static int make_pipe(int *ret_ours, int *ret_theirs, bool we_write, struct err *e)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return err_set(e, -errno, "standard streams: %s", strerror(errno));
+	*ret_ours = fds[we_write];
+	*ret_theirs = fds[!we_write];
+	fd_set_nonblock(*ret_ours, true);
+	return 0;
+}
+
+static int open_output(struct exec *x, int i, int *fd, struct err *e)
+{
+	struct output *o = &x->out[i];
+	int r = output_open(o, &x->set->streams, x->stream, i == 0 ? AG_STDOUT : AG_STDERR, fd, x->req.tty);
+
+	o->on_tail = on_tail;
+	o->on_eof = on_eof;
+	o->arg = x;
+	return r < 0 ? err_set(e, r, "standard streams: %s", strerror(-r)) : 0;
+}
+
+static int open_tty(struct exec *x, struct ends *ends, struct err *e)
+{
+	AUTO_FD master = -1;
+	AUTO_FD master2 = -1;
+	int r;
+
+	if (x->set->guest->tty_fd < 0)
+		return err_set(e, -ENOTSUP, "tty: this guest has no /dev/pts");
+	r = pty_open(x->set->guest->tty_fd, x->req.rows, x->req.cols, &master, &ends->in, e);
+	if (r < 0)
+		return r;
+	master2 = fcntl(master, F_DUPFD_CLOEXEC, 3);
+	ends->out = fcntl(ends->in, F_DUPFD_CLOEXEC, 3);
+	ends->err = fcntl(ends->in, F_DUPFD_CLOEXEC, 3);
+	if (master2 < 0 || ends->out < 0 || ends->err < 0)
+		return err_set(e, -errno, "tty: %s", strerror(errno));
+	r = open_output(x, 0, &master, e);
+	if (r < 0)
+		return r;
+	input_start(&x->in, &master2, true);
+	if (!x->req.has_stdin)
+		input_data(&x->in, NULL, 0, true);
+	return 0;
+}
+
+static int open_pipes(struct exec *x, struct ends *ends, struct err *e)
+{
+	AUTO_FD in = -1;
+	AUTO_FD out = -1;
+	AUTO_FD err = -1;
+	int r;
+
+	if (x->req.has_stdin)
+		r = make_pipe(&in, &ends->in, true, e);
+	else
+		r = (ends->in = fcntl(x->set->guest->null_fd, F_DUPFD_CLOEXEC, 3)) < 0
+			    ? err_set(e, -errno, "standard input: %s", strerror(errno))
+			    : 0;
+	if (r == 0)
+		r = make_pipe(&out, &ends->out, false, e);
+	if (r == 0)
+		r = make_pipe(&err, &ends->err, false, e);
+	if (r < 0)
+		return r;
+	r = open_output(x, 0, &out, e);
+	if (r == 0)
+		r = open_output(x, 1, &err, e);
+	if (r == 0)
+		input_start(&x->in, &in, false);
+	return r;
+}
+
+static int start_child(struct exec *x, struct err *e)
+{
+	struct execs *set = x->set;
+	const struct cgroup_limits want = {
+		.label = x->req.name, .memory_bytes = x->req.memory_bytes, .pids = x->req.pids};
+	AUTO_ENDS ends = {-1, -1, -1};
+	char script[sizeof(set->guest->scripts_path) + sizeof(x->script_name) + 1];
+	struct child_plan plan = {.guest = set->guest, .req = &x->req, .cgroup = &x->cgroup, .script_fd = x->script_fd};
+	int r;
+
+	r = cgroup_make(set->limits, &want, &x->cgroup, e);
+	if (r == 0)
+		r = x->req.tty ? open_tty(x, &ends, e) : open_pipes(x, &ends, e);
+	if (r < 0)
+		return r;
+	snprintf(script, sizeof(script), "%s/%s", set->guest->scripts_path, x->script_name);
+	plan.script = script;
+	plan.stdio[0] = ends.in;
+	plan.stdio[1] = ends.out;
+	plan.stdio[2] = ends.err;
+	x->started_ns = now_ns();
+	r = child_start(&plan, &x->pid, &x->err_fd, e);
+	if (r < 0)
+		return r;
+	x->record.began = true;
+	x->state = EXEC_STARTING;
+	r = loop_add(set->loop, x->err_fd, EPOLLIN, on_child_words, x, &x->err_src);
+	if (r == 0 && x->req.timeout_ms)
+		r = loop_timer(set->loop, x->started_ns + x->req.timeout_ms * 1000000u, on_deadline, x, &x->deadline);
+	if (r < 0) {
+		/* It exists, but could not be kept to its deadline: it must not. EXIT follows when it is reaped. */
+		err_set(e, r, "no memory to watch the command");
+		exec_failed(x, e);
+		exec_kill(x);
+	}
+	return 0;
+}
+
+/* Start, or say why not. */
+static void exec_start(struct exec *x)
+{
+	struct err e = {0};
+
+	if (start_child(x, &e) == 0)
+		return;
+	exec_failed(x, &e);
+	output_close(&x->out[0]);
+	output_close(&x->out[1]);
+	exec_finish(x);
+}
+
+/* -- scripts -------------------------------------------------------------------------------------------------------- */
+
+static int script_open(struct exec *x, struct err *e)
+{
+	int dir = x->set->guest->scripts_fd;
+
+	if (dir < 0)
+		return err_set(e, -ENOENT, "script: the guest has no place for it");
+	snprintf(x->script_name, sizeof(x->script_name), "script-%llu", (unsigned long long)x->serial);
+	unlinkat(dir, x->script_name, 0); /* a guest's own file of that name */
+	x->script_fd = openat(dir, x->script_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700);
+	return x->script_fd < 0 ? err_set(e, -errno, "script: cannot store it: %s", strerror(errno)) : 0;
+}
+
+/* Written by nobody any more: an executable that is open for writing cannot be executed. */
+static int script_close(struct exec *x, struct err *e)
+{
+	fd_close(&x->script_fd);
+	x->script_fd = openat(x->set->guest->scripts_fd, x->script_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return x->script_fd < 0 ? err_set(e, -errno, "script: cannot read it: %s", strerror(errno)) : 0;
+}
+
+static int script_data(struct exec *x, const struct ag_frame *f)
+{
+	struct err e = {0};
+	int r = 0;
+
+	if (x->state != EXEC_SCRIPT)
+		return -EBADMSG; /* there is none, or this is behind its end */
+	if (f->len > x->script_window)
+		return -EBADMSG;
+	x->script_window -= f->len;
+	if (f->len) {
+		r = fd_write_all(x->script_fd, f->payload, f->len);
+		if (r < 0)
+			err_set(&e, r, "script: cannot store it: %s", strerror(-r));
+		stream_consumed(&x->set->streams, x->stream, AG_SCRIPT, &x->script_window, &x->script_consumed, f->len);
+	}
+	if (r == 0 && f->flags & AG_EOF) {
+		r = script_close(x, &e);
+		if (r == 0) {
+			exec_start(x);
+			return 0;
+		}
+	}
+	if (r < 0) {
+		exec_failed(x, &e);
+		exec_finish(x);
+	}
+	return 0;
+}
+
+/* -- frames ------------------------------------------------------------------------------------------------------------ */
+
+static void exec_open(struct execs *set, uint32_t stream, const void *json, size_t len)
+{
+	struct err e = {0};
+	struct exec *x;
+	int r;
+
+	limit_lingering(set);
+	x = exec_new(set, stream);
+	if (!x) {
+		struct exec none = {.set = set, .stream = stream};
+
+		snprintf(none.record.error, sizeof(none.record.error), "the guest's agent has no memory");
+		send_exit(&none);
+		return;
+	}
+	r = set->running > AG_EXECS_MAX ? err_set(&e, -EBUSY, "%u commands run in this guest: no more", AG_EXECS_MAX) : 0;
+	if (r == 0)
+		r = exec_req_parse(json, len, &x->req, &e);
+	if (r == 0 && x->req.script)
+		r = script_open(x, &e);
+	if (r < 0) {
+		exec_failed(x, &e);
+		exec_finish(x);
+	} else if (!x->req.script) {
+		exec_start(x);
+	}
+}
+
+static int on_exec(struct execs *set, const struct ag_frame *f)
+{
+	if (f->stream == 0 || find_stream(set, f->stream) || (set->json_stream && set->json_stream != f->stream))
+		return -EBADMSG;
+	if (!set->json_stream && !(f->flags & AG_MORE)) {
+		exec_open(set, f->stream, f->payload, f->len);
+		return 0;
+	}
+	if (buf_add(&set->json, f->payload, f->len) < 0)
+		return -EBADMSG;
+	set->json_stream = f->stream;
+	if (f->flags & AG_MORE)
+		return 0;
+	set->json_stream = 0;
+	exec_open(set, f->stream, set->json.data, set->json.len);
+	buf_reset(&set->json);
+	return 0;
+}
+
+static int on_data(struct exec *x, const struct ag_frame *f)
+{
+	enum ag_which which = f->flags & AG_WHICH_MASK;
+
+	if (which != AG_STDIN && which != AG_SCRIPT)
+		return -EBADMSG;
+	if (x->state > EXEC_RUNNING)
+		return 0; /* it was under way when the command ended */
+	return which == AG_SCRIPT ? script_data(x, f) : input_data(&x->in, f->payload, f->len, f->flags & AG_EOF);
+}
+
+static int on_credit(struct exec *x, const struct ag_frame *f)
+{
+	enum ag_which which = f->flags & AG_WHICH_MASK;
+	struct wire_rd r;
+
+	if (which != AG_STDOUT && which != AG_STDERR)
+		return -EBADMSG;
+	wire_rd_init(&r, f->payload, f->len);
+	return output_credit(&x->out[which == AG_STDERR], wire_u32(&r));
+}
+
+static int on_signal(struct exec *x, const struct ag_frame *f)
+{
+	struct wire_rd r;
+	uint32_t signo;
+	pid_t group;
+
+	wire_rd_init(&r, f->payload, f->len);
+	signo = wire_u32(&r);
+	if (signo < 1 || signo > SIGNO_MAX)
+		return -EBADMSG;
+	if (x->pid <= 0)
+		return 0;
+	group = x->req.tty && x->out[0].fd >= 0 ? pty_foreground(x->out[0].fd) : 0;
+	kill(group > 0 ? -group : -x->pid, (int)signo);
+	return 0;
+}
+
+static int on_kill(struct exec *x)
+{
+	struct err e = {0};
+
+	if (x->state == EXEC_SCRIPT) {
+		err_set(&e, -ECANCELED, "killed before it began");
+		exec_failed(x, &e);
+		x->record.killed = true;
+		exec_finish(x);
+		return 0;
+	}
+	exec_kill(x);
+	return 0;
+}
+
+static int on_resize(struct exec *x, const struct ag_frame *f)
+{
+	struct wire_rd r;
+	uint16_t rows, cols;
+
+	wire_rd_init(&r, f->payload, f->len);
+	rows = wire_u16(&r);
+	cols = wire_u16(&r);
+	if (x->req.tty && x->out[0].fd >= 0)
+		pty_resize(x->out[0].fd, rows, cols);
+	return 0;
+}
+
+bool execs_takes(uint8_t type)
+{
+	return type == AG_EXEC || type == AG_DATA || type == AG_CREDIT || type == AG_SIGNAL || type == AG_KILL ||
+	       type == AG_RESIZE || type == AG_CLOSE;
+}
+
+int execs_frame(struct execs *set, const struct ag_frame *f)
+{
+	struct exec *x;
+
+	if (f->type == AG_EXEC)
+		return on_exec(set, f);
+	x = f->stream ? find_stream(set, f->stream) : NULL;
+	if (!f->stream)
+		return -EBADMSG;
+	if (!x)
+		return f->type == AG_DATA && !is_gone(set, f->stream) ? -EAGAIN : 0;
+	switch (f->type) {
+	case AG_DATA:
+		return on_data(x, f);
+	case AG_CREDIT:
+		return on_credit(x, f);
+	case AG_SIGNAL:
+		return on_signal(x, f);
+	case AG_KILL:
+		return on_kill(x);
+	case AG_RESIZE:
+		return on_resize(x, f);
+	case AG_CLOSE:
+		if (x->state == EXEC_LINGERING)
+			forget_stream(set, &x->stream);
+		return 0;
+	default:
+		return -EBADMSG;
+	}
+}
+
+/* -- all of them ------------------------------------------------------------------------------------------------------------ */
+
+bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage *ru)
+{
+	for (struct exec *x = set->list; x; x = x->next) {
+		if (x->pid != pid)
+			continue;
+		x->record.duration_ns = now_ns() - x->started_ns;
+		x->record.status = status;
+		x->record.ru = *ru;
+		if (x->err_fd >= 0)
+			read_child_words(x); /* STARTED, or the reason, comes before EXIT */
+		x->pid = 0;
+		exec_ended(x);
+		return true;
+	}
+	return false;
+}
+
+void execs_detach(struct execs *set)
+{
+	set->json_stream = 0;
+	buf_reset(&set->json);
+	memset(set->gone, 0, sizeof(set->gone));
+	for (struct exec *x = set->list, *next; x; x = next) {
+		next = x->next;
+		x->stream = x->in.stream = 0;
+		output_drain(&x->out[0]);
+		output_drain(&x->out[1]);
+		if (x->state == EXEC_SCRIPT || x->state == EXEC_ENDING)
+			exec_linger(x); /* it never begins; or the rest of its output has nowhere to go */
+	}
+}
+
+void execs_give_up(struct execs *set, uint32_t stream)
+{
+	forget_stream(set, &stream);
+}
+
+void execs_room(struct execs *set)
+{
+	streams_room(&set->streams);
+}
+
+void execs_signal_all(struct execs *set, int signo)
+{
+	for (struct exec *x = set->list; x; x = x->next) {
+		cgroup_signal(&x->cgroup, signo);
+		if (x->cgroup.fd < 0 && x->pid > 0)
+			kill(-x->pid, signo);
+	}
+}
+
+void execs_kill_all(struct execs *set)
+{
+	for (struct exec *x = set->list; x; x = x->next)
+		exec_kill(x);
+	limits_kill_all(set->limits);
+}
+
+size_t execs_alive(const struct execs *set)
+{
+	size_t n = 0;
+
+	for (const struct exec *x = set->list; x; x = x->next)
+		n += x->pid > 0 || !cgroup_is_empty(&x->cgroup);
+	return n;
+}
+
+int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limits *lim, struct execs **ret)
+{
+	struct execs *set = calloc(1, sizeof(*set));
+
+	if (!set)
+		return -ENOMEM;
+	set->loop = l;
+	set->conn = c;
+	set->guest = g;
+	set->limits = lim;
+	set->streams = (struct streams){.loop = l, .conn = c, .guest = g};
+	buf_init(&set->json, AG_EXEC_JSON_MAX);
+	*ret = set;
+	return 0;
+}
+
+struct execs *execs_free(struct execs *set)
+{
+	if (!set)
+		return NULL;
+	execs_kill_all(set);
+	while (set->list)
+		exec_free(set->list);
+	loop_del(set->loop, &set->streams.tick);
+	buf_fini(&set->json);
+	free(set);
+	return NULL;
+}

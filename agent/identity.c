@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/random.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/paths.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/loop.h"
+
+#ifndef EXT4_IOC_RESIZE_FS
+#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
+#endif
+#define CLOCK_NEAR_NS 1000000ll /* nearer than a millisecond is the same */
+
+/* -- parsing ------------------------------------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+static int parse_entropy(const char *hex, struct hello *h, struct err *e)
+{
+	size_t n = strlen(hex) / 2;
+
+	if (strlen(hex) != 2 * n || n > sizeof(h->entropy))
+		return err_set(e, -EINVAL, "entropy: at most %u bytes in hex", ENTROPY_BYTES);
+	for (size_t i = 0; i < n; i++) {
+		int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return err_set(e, -EINVAL, "entropy: not hex");
+		h->entropy[i] = (uint8_t)(high << 4 | low);
+	}
+	h->entropy_len = n;
+	return 0;
+}
+
+static int parse_hostname(const char *name, struct hello *h, struct err *e)
+{
+	size_t len = strlen(name);
+
+	if (len > HOSTNAME_MAX || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != len)
+		return err_set(e, -EINVAL, "hostname: letters, digits, . - _ and at most %u of them", HOSTNAME_MAX);
+	memcpy(h->hostname, name, len + 1);
+	return 0;
+}
+
+static int parse_instance(const char *uuid, struct hello *h, struct err *e)
+{
+	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+	size_t i;
+
+	for (i = 0; form[i]; i++) {
+		if (form[i] == '-' ? uuid[i] != '-' : hex_digit(uuid[i]) < 0)
+			return err_set(e, -EINVAL, "instance: not a uuid");
+		h->instance[i] = uuid[i] >= 'A' && uuid[i] <= 'F' ? (char)(uuid[i] - 'A' + 'a') : uuid[i];
+	}
+	h->instance[i] = '\0';
+	return uuid[i] ? err_set(e, -EINVAL, "instance: not a uuid") : 0;
+}
+
+static int parse_texts(struct json_object *o, struct hello *h, struct err *e)
+{
+	const struct {
+		const char *key;
+		int (*parse)(const char *text, struct hello *h, struct err *e);
+	} texts[] = {{"entropy", parse_entropy}, {"hostname", parse_hostname}, {"instance", parse_instance}};
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(texts) && r == 0; i++) {
+		const char *text = NULL;
+
+		r = json_get_str(o, texts[i].key, &text, e);
+		if (r == 0 && text && *text)
+			r = texts[i].parse(text, h, e);
+	}
+	return r;
+}
+
+int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
+{
+	struct hello h = {0};
+	const struct {
+		const char *key;
+		uint64_t max, *to;
+	} numbers[] = {
+		{"version_min", UINT32_MAX, &h.version_min},
+		{"version_max", UINT32_MAX, &h.version_max},
+		{"epoch", UINT64_MAX, &h.epoch},
+		{"wall_ns", INT64_MAX, &h.wall_ns},
+		{"root_mib", UINT32_MAX, &h.root_mib},
+		{"memory_bytes", INT64_MAX, &h.memory_bytes},
+		{"cpu_percent", 1000000, &h.cpu_percent},
+		{"pids", UINT32_MAX, &h.pids},
+	};
+	AUTO_JSON *o = NULL;
+	int r = json_parse(json, len, &o, e);
+
+	for (size_t i = 0; i < ARRAY_LEN(numbers) && r == 0; i++)
+		r = json_get_u64(o, numbers[i].key, 0, numbers[i].max, numbers[i].to, e);
+	if (r == 0)
+		r = parse_texts(o, &h, e);
+	if (r == 0)
+		*ret = h;
+	return r;
+}
+
+/* -- doing --------------------------------------------------------------------------------------------- */
+
+static void take_entropy(const struct guest *g, const struct hello *h, struct unenforced *u)
+{
+	struct {
+		struct rand_pool_info info;
+		uint8_t bytes[ENTROPY_BYTES];
+	} pool = {.info = {.entropy_count = (int)h->entropy_len * 8, .buf_size = (int)h->entropy_len}};
+
+	memcpy(pool.bytes, h->entropy, h->entropy_len); /* where info.buf begins */
+	if (g->random_fd < 0 || ioctl(g->random_fd, RNDADDENTROPY, &pool) < 0 || ioctl(g->random_fd, RNDRESEEDCRNG) < 0)
+		unenforced_add(u, "entropy: the kernel's generator did not take it: %s", g->random_fd < 0 ? "no /dev/urandom" : strerror(errno));
+}
+
+/* Write an id file, only if it is a file already or, with @make, nothing. No link is followed. */
+static int write_id(int root_fd, const char *path, const char *text, bool make)
+{
+	const char *name;
+	AUTO_FD dir = path_parent(root_fd, path, &name);
+	struct stat st;
+
+	if (dir < 0)
+		return dir == -ENOENT ? 0 : dir;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno != ENOENT)
+			return -errno;
+		if (!make)
+			return 0;
+	} else if (!S_ISREG(st.st_mode)) {
+		return S_ISLNK(st.st_mode) && !make ? 0 : -EINVAL;
+	}
+	return fd_replace(dir, name, text, strlen(text), 0444, false);
+}
+
+static void take_machine_id(const struct guest *g, const struct hello *h, struct unenforced *u)
+{
+	char text[34];
+	size_t n = 0;
+	int r;
+
+	for (const char *p = h->instance; *p; p++)
+		if (*p != '-')
+			text[n++] = *p;
+	text[n++] = '\n';
+	text[n] = '\0';
+	r = write_id(g->root_fd, "etc/machine-id", text, true);
+	if (r < 0)
+		unenforced_add(u, "machine-id: /etc/machine-id: %s", strerror(-r));
+	/* D-Bus' own copy, where it is one: usually it is a link to the first. */
+	r = write_id(g->root_fd, "var/lib/dbus/machine-id", text, false);
+	if (r < 0)
+		unenforced_add(u, "machine-id: /var/lib/dbus/machine-id: %s", strerror(-r));
+}
+
+static void take_clock(const struct hello *h, struct unenforced *u)
+{
+	struct timespec ts = {.tv_sec = (time_t)(h->wall_ns / 1000000000u), .tv_nsec = (long)(h->wall_ns % 1000000000u)};
+	int64_t ahead = (int64_t)(wall_ns() - h->wall_ns);
+
+	if (ahead > -CLOCK_NEAR_NS && ahead < CLOCK_NEAR_NS)
+		return;
+	if (clock_settime(CLOCK_REALTIME, &ts) < 0)
+		unenforced_add(u, "clock: %s", strerror(errno));
+}
+
+static uint64_t get_le(const uint8_t *p, size_t n)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < n; i++)
+		v |= (uint64_t)p[i] << (8 * i);
+	return v;
+}
+
+/* How many blocks the ext4 on this disk has, and their size, by its superblock: statfs leaves out what it needs for itself. */
+static int ext4_size(int disk_fd, uint64_t *ret_blocks, uint64_t *ret_block_bytes)
+{
+	uint8_t super[1024];
+
+	if (pread(disk_fd, super, sizeof(super), 1024) != (ssize_t)sizeof(super))
+		return -EIO;
+	if (get_le(super + 0x38, 2) != 0xef53 || super[0x18] > 6)
+		return -EINVAL;
+	*ret_block_bytes = 1024u << super[0x18];
+	*ret_blocks = get_le(super + 0x04, 4);
+	if (get_le(super + 0x60, 4) & 0x80) /* 64bit */
+		*ret_blocks |= get_le(super + 0x150, 4) << 32;
+	return 0;
+}
+
+/* Growing online. Never asked to shrink: the kernel would complain in its log. */
+static void grow_root(const struct guest *g, uint64_t mib, struct unenforced *u)
+{
+	uint64_t want = mib << 20, disk, blocks, have, block_bytes;
+
+	if (g->disk_fd < 0 || ioctl(g->disk_fd, BLKGETSIZE64, &disk) < 0 || ext4_size(g->disk_fd, &have, &block_bytes) < 0) {
+		unenforced_add(u, "root_mib: the root is not an ext4 on a disk that could grow");
+		return;
+	}
+	if (want > disk) {
+		unenforced_add(u, "root_mib: the disk has %llu MiB only", (unsigned long long)(disk >> 20));
+		want = disk;
+	}
+	blocks = want / block_bytes;
+	if (blocks > have && ioctl(g->root_fd, EXT4_IOC_RESIZE_FS, &blocks) < 0)
+		unenforced_add(u, "root_mib: cannot grow the root: %s", strerror(errno));
+}
+
+void identity_take(const struct guest *g, const struct hello *h, struct unenforced *u)
+{
+	if (g->test) {
+		unenforced_add(u, "identity: not changed: this agent is no guest's");
+		return;
+	}
+	if (h->entropy_len)
+		take_entropy(g, h, u);
+	if (h->instance[0])
+		take_machine_id(g, h, u);
+	if (h->hostname[0] && sethostname(h->hostname, strlen(h->hostname)) < 0)
+		unenforced_add(u, "hostname: %s", strerror(errno));
+	if (h->wall_ns)
+		take_clock(h, u);
+	if (h->root_mib)
+		grow_root(g, h->root_mib, u);
+}

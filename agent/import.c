@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libarchive reads the stream and writes the disk. What it is not trusted with is where it writes: it works from the root as its
+ * current directory, names lose their leading "/" and "./", and it refuses ".." and symbolic links on the way. */
+#include "agent/import.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COMPLAINTS_MAX 100u
+#define BLOCK (64u * 1024)
+#define EXTRACT_FLAGS                                                                                                  \
+	(ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR |                 \
+	 ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |               \
+	 ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS)
+
+struct import {
+	struct archive *in, *disk;
+	unsigned complaints;
+};
+
+static void complain(struct import *i, const char *name, const char *words)
+{
+	char line[512];
+	int n;
+
+	if (++i->complaints > COMPLAINTS_MAX + 1)
+		return;
+	if (i->complaints == COMPLAINTS_MAX + 1)
+		n = snprintf(line, sizeof(line), "import: more complaints follow, not shown\n");
+	else
+		n = snprintf(line, sizeof(line), "import: %.200s%s%.200s\n", name, *name ? ": " : "", words ? words : "failed");
+	/* Nobody may be reading: then nobody is told. */
+	if (write(STDERR_FILENO, line, (size_t)n) < 0)
+		return;
+}
+
+/* The name below the root; "" for the root itself. */
+static const char *relative(const char *name)
+{
+	for (;;) {
+		if (name[0] == '/')
+			name++;
+		else if (name[0] == '.' && (name[1] == '/' || name[1] == '\0'))
+			name++;
+		else
+			return name;
+	}
+}
+
+/* Make names relative; false: nothing to unpack. */
+static bool set_names(struct archive_entry *e)
+{
+	const char *name = archive_entry_pathname(e), *link = archive_entry_hardlink(e);
+	char copy[4096];
+
+	if (!name || strlen(name) >= sizeof(copy))
+		return true; /* libarchive's own words follow */
+	snprintf(copy, sizeof(copy), "%s", relative(name));
+	if (copy[0] == '\0')
+		return false;
+	archive_entry_copy_pathname(e, copy);
+	if (link && strlen(link) < sizeof(copy)) {
+		snprintf(copy, sizeof(copy), "%s", relative(link));
+		archive_entry_copy_hardlink(e, copy);
+	}
+	return true;
+}
+
+/* ARCHIVE_OK, or worse: then the words are in @i->disk or @i->in. */
+static int copy_data(struct import *i, struct archive **ret_bad)
+{
+	const void *block;
+	size_t len;
+	la_int64_t off;
+	int r;
+
+	for (;;) {
+		*ret_bad = i->in;
+		r = archive_read_data_block(i->in, &block, &len, &off);
+		if (r == ARCHIVE_EOF)
+			return ARCHIVE_OK;
+		if (r < ARCHIVE_WARN)
+			return r;
+		*ret_bad = i->disk;
+		r = (int)archive_write_data_block(i->disk, block, len, off);
+		if (r < ARCHIVE_WARN)
+			return r;
+	}
+}
+
+/* false: the stream itself is damaged. */
+static bool unpack(struct import *i, struct archive_entry *e)
+{
+	struct archive *bad = i->disk;
+	char name[256];
+	int r;
+
+	if (!set_names(e))
+		return true;
+	snprintf(name, sizeof(name), "%s", archive_entry_pathname(e) ? archive_entry_pathname(e) : "?");
+	r = archive_write_header(i->disk, e);
+	if (r >= ARCHIVE_WARN && r != ARCHIVE_OK)
+		complain(i, name, archive_error_string(i->disk));
+	if (r >= ARCHIVE_WARN && archive_entry_size(e) > 0)
+		r = copy_data(i, &bad);
+	if (r < ARCHIVE_WARN) {
+		complain(i, name, archive_error_string(bad));
+		return bad != i->in;
+	}
+	r = archive_write_finish_entry(i->disk);
+	if (r != ARCHIVE_OK)
+		complain(i, name, archive_error_string(i->disk));
+	return true;
+}
+
+static int run(struct import *i)
+{
+	struct archive_entry *e;
+	size_t entries = 0;
+	int r;
+
+	for (;; entries++) {
+		r = archive_read_next_header(i->in, &e);
+		if (r == ARCHIVE_EOF)
+			break;
+		if (r < ARCHIVE_WARN) {
+			complain(i, "", entries ? archive_error_string(i->in) : "this is not a tar stream");
+			return 2;
+		}
+		if (!unpack(i, e))
+			return 2;
+	}
+	/* Directories get their times and modes now. */
+	if (archive_write_close(i->disk) != ARCHIVE_OK)
+		complain(i, "", archive_error_string(i->disk));
+	return i->complaints ? 1 : 0;
+}
+
+int import_run(int root_fd)
+{
+	struct import i = {.in = archive_read_new(), .disk = archive_write_disk_new()};
+	int r;
+
+	umask(0);
+	if (fchdir(root_fd) < 0 || !i.in || !i.disk) {
+		complain(&i, "", "cannot begin: no memory, or no root directory");
+		return 2;
+	}
+	archive_read_support_format_tar(i.in);
+	archive_read_support_filter_gzip(i.in);
+	archive_write_disk_set_options(i.disk, EXTRACT_FLAGS);
+	if (archive_read_open_fd(i.in, STDIN_FILENO, BLOCK) != ARCHIVE_OK) {
+		complain(&i, "", archive_error_string(i.in));
+		r = 2;
+	} else {
+		r = run(&i);
+	}
+	archive_write_free(i.disk);
+	archive_read_free(i.in);
+	return r;
+}

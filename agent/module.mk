@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The wire between box and agent: used by both sides.
+LIBS += agentproto
+agentproto_SRCS := agent/proto.c
+
+# All of the agent but its main file: for the program, its unit tests and its fuzz targets.
+LIBS += agentcore
+agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c files.c files_name.c files_io.c request.c \
+	pty.c stream.c child.c import.c fsserver.c exec.c record.c identity.c syncer.c reap.c session.c shutdown.c \
+	mounts.c devices.c)
+
+PROGS += crucible-agent
+crucible-agent_SRCS := agent/main.c
+crucible-agent_LIBS := agentcore agentproto base
+crucible-agent_PKGS := json-c libarchive
+crucible-agent_DIR := libexec
+# It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically.
+crucible-agent_STATIC := $(if $(filter san tsan fuzz,$(CONFIG)),,yes)
+crucible-agent_LDFLAGS := -Wl,--strip-debug
+
+# These drive the agent that was built, as the host would, over two sockets.
+AGENT_DRIVERS := test_agent_exec test_agent_stream
+$(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
+	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c)\
+	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
+	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))

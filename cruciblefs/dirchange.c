@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What changes the names of a directory.
+ *
+ *   mkdir     makes an object (a sandbox, a slot), or shows a hidden directory again
+ *   rmdir     ends an object, "not empty" as it is; hides a directory of the tables
+ *   unlink    hides a control file; removes a scratch file
+ *   create    shows a hidden control file again; makes a scratch file
+ *   rename    of an object: its new name. Of a scratch file over a control file: its content is written there, and the errno of
+ *             that write is the rename's. Of a control file to a free name (an editor's backup): a scratch file with its text, and the control
+ *             file is hidden until it is created again.
+ *
+ * Hiding is what makes `rm -rf run/x` work without surprise: rm unlinks what it listed, the names vanish, and the rmdir of the
+ * sandbox at the end is what ends it. */
+#include "cruciblefs/dirchange.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cruciblefs/scratch.h"
+#include "cruciblefs/tree_priv.h"
+
+static const struct cfs_table *table_of(const struct cfs_tnode *d)
+{
+	return d->about.entry->dir;
+}
+
+static bool is_gone(const struct cfs_tnode *d)
+{
+	return d->about.sbx && sandbox_gone(d->about.sbx);
+}
+
+static bool is_reserved(const struct cfs_table *t, const char *name)
+{
+	for (const char *const *p = t->reserved; p && *p; p++)
+		if (!strcmp(*p, name))
+			return true;
+	return false;
+}
+
+/* Is @name the name of a file of the tables, hidden or not, there now or not? */
+static bool of_table(const struct cfs_tnode *d, const char *name, const struct cfs_who *who, struct cfs_about *ret, bool *ret_hidden)
+{
+	const struct cfs_entry *e = cfs_entry_of(table_of(d), name);
+
+	if (!e)
+		return false;
+	cfs_about_entry(&d->about, e, who, ret);
+	*ret_hidden = place_hidden(ret->place, cfs_about_ino(ret));
+	if (e->bind)
+		e->bind(ret); /* what it binds to, if anything: its absence is the caller's question */
+	return true;
+}
+
+static int show_again(const struct cfs_about *a)
+{
+	return place_hide(a->place, cfs_about_ino(a), false);
+}
+
+/* -- mkdir, rmdir ------------------------------------------------------------------------------ */
+
+void dir_mkdir(struct cfs_req *r, struct cfs_node *node, const char *name, mode_t mode)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	const struct cfs_table *t = table_of(d);
+	const struct cfs_who *who = cfs_req_who(r);
+	struct cfs_about a;
+	struct err e = {0};
+	bool hidden = false;
+	int code;
+
+	(void)mode;
+	if (is_gone(d)) {
+		code = -ENOENT;
+	} else if (of_table(d, name, who, &a, &hidden)) {
+		code = hidden && a.entry->dir ? show_again(&a) : -EEXIST;
+	} else {
+		code = t->mkdir ? t->mkdir(&d->about, name, who, &e) : -EPERM;
+		if (!code)
+			code = cfs_resolve(&d->about, name, who, &a, &hidden);
+		if (!code && hidden)
+			code = show_again(&a);
+	}
+	if (code < 0)
+		cfs_reply_err(r, code);
+	else
+		cfs_dir_reply_child(r, d, &a);
+}
+
+void dir_rmdir(struct cfs_req *r, struct cfs_node *node, const char *name)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	const struct cfs_table *t = table_of(d);
+	struct cfs_about a;
+	struct err e = {0};
+	bool hidden = false;
+	int code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
+
+	if (!code && hidden)
+		code = -ENOENT;
+	if (code == -ENOENT && t->scratch && scratch_find(d->about.place, d->ino, name))
+		code = -ENOTDIR;
+	else if (code < 0)
+		;
+	else if (a.entry->kind->type != S_IFDIR)
+		code = -ENOTDIR;
+	else if (!a.entry->name)
+		code = t->rmdir ? t->rmdir(&a, cfs_req_who(r), &e) : -EPERM;
+	else if (t->user_may_hide && !(a.entry->flags & CFS_UNLISTED))
+		code = place_hide(a.place, cfs_about_ino(&a), true);
+	else
+		code = -EPERM;
+	cfs_reply_err(r, code);
+}
+
+/* -- unlink --------------------------------------------------------------------------------------- */
+
+void dir_unlink(struct cfs_req *r, struct cfs_node *node, const char *name)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	const struct cfs_table *t = table_of(d);
+	struct scratch *s = t->scratch ? scratch_find(d->about.place, d->ino, name) : NULL;
+	struct cfs_about a;
+	bool hidden = false;
+	int code;
+
+	if (s) {
+		scratch_unlink(s);
+		cfs_reply_err(r, 0);
+		return;
+	}
+	code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
+	if (!code && hidden)
+		code = -ENOENT;
+	if (code < 0)
+		;
+	else if (a.entry->kind->type == S_IFDIR)
+		code = -EISDIR;
+	else if (!a.entry->name || !t->user_may_hide || (a.entry->flags & CFS_UNLISTED))
+		code = -EPERM;
+	else
+		code = place_hide(a.place, cfs_about_ino(&a), true);
+	cfs_reply_err(r, code);
+}
+
+/* -- create, mknod, symlink ------------------------------------------------------------------------ */
+
+static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name, mode_t mode, struct scratch **ret)
+{
+	struct err e = {0};
+	int code;
+
+	if (is_gone(d))
+		return -ENOENT;
+	if (!table_of(d)->scratch || is_reserved(table_of(d), name))
+		return -EPERM;
+	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r), ret);
+	if (code == -EDQUOT) {
+		err_set(&e, code, "sandbox %s: %.64s: %u scratch files are there; remove some", sandbox_name(d->about.sbx), name,
+			SCRATCH_FILES);
+		cfs_fail(&d->about, cfs_req_who(r), &e);
+	}
+	return code;
+}
+
+/* An entry that is created again, or was there all the time (two creators raced): opened as it would be. */
+static void create_entry(struct cfs_req *r, const struct cfs_about *a, bool hidden, int flags)
+{
+	struct cfs_tnode *n = NULL;
+	struct cfs_handle *h;
+	unsigned open_flags = 0;
+	struct stat st;
+	int code = 0;
+
+	if (hidden)
+		code = show_again(a);
+	else if (flags & O_EXCL)
+		code = -EEXIST;
+	if (!code && !a->entry->kind->writable)
+		code = a->entry->kind->type == S_IFDIR ? -EISDIR : -EPERM;
+	if (!code)
+		code = cfs_enter(a, &n);
+	if (!code)
+		code = a->entry->kind->open(r, n, flags, &h, &open_flags);
+	if (code < 0) {
+		cfs_reply_err(r, code);
+	} else {
+		cfs_tnode_stat(n, &st);
+		cfs_reply_create(r, &n->node, &st, 0, 0, h, open_flags);
+	}
+	if (n)
+		cfs_node_unref(&n->node);
+}
+
+void dir_create(struct cfs_req *r, struct cfs_node *node, const char *name, mode_t mode, int flags)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	struct scratch *s = NULL;
+	struct cfs_about a;
+	bool hidden;
+	int code = 0;
+
+	if (!is_gone(d) && of_table(d, name, cfs_req_who(r), &a, &hidden)) {
+		create_entry(r, &a, hidden, flags);
+		return;
+	}
+	if (table_of(d)->scratch)
+		s = scratch_find(d->about.place, d->ino, name);
+	if (s && (flags & O_EXCL))
+		code = -EEXIST;
+	else if (!s)
+		code = new_scratch(r, d, name, mode, &s);
+	if (code < 0)
+		cfs_reply_err(r, code);
+	else
+		scratch_reply_create(r, s, flags);
+}
+
+void dir_mknod(struct cfs_req *r, struct cfs_node *node, const char *name, mode_t mode, dev_t rdev)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	struct scratch *s;
+	struct cfs_about a;
+	bool hidden = false;
+	int code;
+
+	(void)rdev;
+	if (is_gone(d))
+		code = -ENOENT;
+	else if (of_table(d, name, cfs_req_who(r), &a, &hidden))
+		code = !hidden ? -EEXIST : a.entry->kind->type == S_IFREG && S_ISREG(mode) ? show_again(&a) : -EPERM;
+	else if (table_of(d)->scratch && scratch_find(d->about.place, d->ino, name))
+		code = -EEXIST;
+	else if (!S_ISREG(mode))
+		code = -EPERM;
+	else if ((code = new_scratch(r, d, name, mode, &s)) == 0) {
+		scratch_reply_entry(r, s);
+		return;
+	}
+	if (code < 0)
+		cfs_reply_err(r, code);
+	else
+		cfs_dir_reply_child(r, d, &a);
+}
+
+/* Only a hidden link of the tables can be made, and only as it was. */
+void dir_symlink(struct cfs_req *r, struct cfs_node *node, const char *name, const char *target)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node);
+	struct cfs_tnode *n = NULL;
+	struct cfs_about a;
+	bool hidden = false;
+	int code = -EPERM;
+
+	if (is_gone(d)) {
+		code = -ENOENT;
+	} else if (of_table(d, name, cfs_req_who(r), &a, &hidden)) {
+		code = hidden ? cfs_enter(&a, &n) : -EEXIST;
+		if (!code && (a.entry->kind->type != S_IFLNK || strlen(target) != n->text->len || memcmp(target, n->text->data, n->text->len)))
+			code = -EPERM;
+		if (!code)
+			code = show_again(&a);
+	}
+	if (code < 0)
+		cfs_reply_err(r, code);
+	else
+		cfs_tnode_reply_entry(r, n);
+	if (n)
+		cfs_node_unref(&n->node);
+}
+
+/* -- rename ------------------------------------------------------------------------------------------ */
+
+/* Write @data to the control file @to, which is shown again if it was hidden. */
+static int write_over(const struct cfs_about *to, const struct cfs_who *who, const char *data, size_t len)
+{
+	const struct cfs_kind *kind = to->entry->kind;
+	struct err e = {0};
+	int code;
+
+	if (!kind->apply)
+		return -EPERM;
+	code = kind->apply(to, who, data, len, &e);
+	return code < 0 ? code : show_again(to);
+}
+
+/* A scratch file gets the name @newname of the directory @d. */
+static int rename_scratch(struct cfs_req *r, struct cfs_tnode *d, struct scratch *s, const char *newname)
+{
+	struct cfs_about to;
+	struct scratch *old;
+	const char *data;
+	size_t len;
+	bool hidden;
+	int code;
+
+	if (of_table(d, newname, cfs_req_who(r), &to, &hidden)) {
+		scratch_text(s, &data, &len);
+		code = write_over(&to, cfs_req_who(r), data, len);
+		if (!code)
+			scratch_unlink(s);
+		return code;
+	}
+	if (is_reserved(table_of(d), newname))
+		return -EBUSY;
+	old = scratch_find(d->about.place, d->ino, newname);
+	if (old == s)
+		return 0;
+	if (old)
+		scratch_unlink(old);
+	scratch_rename(s, d->ino, newname);
+	return 0;
+}
+
+/* A control file is moved aside: a scratch file with its text takes the new name, the control file is hidden. */
+static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct cfs_about *from, const char *newname)
+{
+	struct cfs_tnode *n;
+	struct cfs_about to;
+	struct scratch *s;
+	bool hidden;
+	int code;
+
+	if (!from->entry->kind->apply || !table_of(d)->scratch || of_table(d, newname, cfs_req_who(r), &to, &hidden))
+		return -EPERM;
+	if (is_reserved(table_of(d), newname))
+		return -EBUSY;
+	code = cfs_enter(from, &n);
+	if (code < 0)
+		return code;
+	s = scratch_find(d->about.place, d->ino, newname);
+	if (s)
+		scratch_unlink(s);
+	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, newname, from->entry->mode, &from->owner, &s);
+	if (!code) {
+		code = n->text ? scratch_fill(s, n->text->data, n->text->len) : 0;
+		if (!code)
+			code = place_hide(from->place, cfs_about_ino(from), true);
+		if (code < 0)
+			scratch_unlink(s);
+	}
+	cfs_node_unref(&n->node);
+	return code;
+}
+
+static int rename_inside(struct cfs_req *r, struct cfs_tnode *d, const char *name, const char *newname, unsigned flags)
+{
+	const struct cfs_table *t = table_of(d);
+	struct scratch *s = t->scratch ? scratch_find(d->about.place, d->ino, name) : NULL;
+	struct cfs_about from, to;
+	struct err e = {0};
+	bool hidden = false;
+	int code;
+
+	if ((flags & RENAME_NOREPLACE) && ((t->scratch && scratch_find(d->about.place, d->ino, newname)) ||
+					   (cfs_resolve(&d->about, newname, cfs_req_who(r), &to, &hidden) == 0 && !hidden)))
+		return -EEXIST;
+	if (s)
+		return rename_scratch(r, d, s, newname);
+	hidden = false;
+	code = cfs_resolve(&d->about, name, cfs_req_who(r), &from, &hidden);
+	if (code < 0 || hidden)
+		return code < 0 ? code : -ENOENT;
+	if (!from.entry->name)
+		return t->rename ? t->rename(&from, newname, cfs_req_who(r), &e) : -EPERM;
+	return t->user_may_hide && strcmp(name, newname) ? rename_control(r, d, &from, newname) : -EPERM;
+}
+
+void dir_rename(struct cfs_req *r, struct cfs_node *node, const char *name, struct cfs_node *newnode, const char *newname,
+		unsigned flags)
+{
+	struct cfs_tnode *d = cfs_tnode_of(node), *nd = cfs_tnode_of(newnode);
+	struct cfs_about a;
+	bool hidden = false;
+	int code;
+
+	if (is_gone(d) || is_gone(nd)) {
+		code = -ENOENT;
+	} else if (flags & ~(unsigned)RENAME_NOREPLACE) {
+		code = -EINVAL;
+	} else if (d == nd) {
+		code = rename_inside(r, d, name, newname, flags);
+	} else {
+		/* mv then copies a file, which is what the other directory needs: a write. It must not try that with a sandbox. */
+		code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
+		code = !code && a.entry->kind->type == S_IFDIR ? -EPERM : -EXDEV;
+	}
+	cfs_reply_err(r, code);
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attributes of a sandbox: one table says name, range and default; `limits/`, `defaults/` and sandbox.json all follow it. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "cruciblefs/domain/priv.h"
+
+#define ENV_LINES_MAX 1024
+#define ENV_BYTES_MAX (128 * 1024)
+
+static const struct attr_info {
+	const char *name;
+	uint32_t min, max, fallback; /* numeric ones: max != 0 */
+	bool any_time;		     /* may be written after the start */
+} attr_table[] = {
+	[ATTR_FROM] = { "from", 0, 0, 0, false },
+	[ATTR_ENV] = { "env", 0, 0, 0, true },
+	[ATTR_VCPUS] = { "vcpus", 1, 4, 1, false },
+	[ATTR_MEMORY_MIB] = { "memory_mib", 96, 4096, 512, false },
+	[ATTR_DISK_MIB] = { "disk_mib", 64, 65536, 4096, false },
+	[ATTR_CPU_PERCENT] = { "cpu_percent", 0, 400, 0, false },
+	[ATTR_IO_MBPS] = { "io_mbps", 0, 100000, 0, false },
+	[ATTR_TIMEOUT_S] = { "timeout_s", 0, 31536000, 86400, true },
+	[ATTR_EXEC_TIMEOUT_S] = { "exec_timeout_s", 0, 31536000, 60, false },
+	[ATTR_OUTPUT_MIB] = { "output_mib", 1, 4096, 64, false },
+	[ATTR_SPOOL_MIB] = { "spool_mib", 1, 65536, 1024, false },
+	[ATTR_PIDS] = { "pids", 16, 1000000, 4096, false },
+};
+_Static_assert(ARRAY_LEN(attr_table) == ATTR_COUNT, "every attribute has its row");
+
+const char *sandbox_attr_name(enum sandbox_attr a)
+{
+	return attr_table[a].name;
+}
+
+static bool is_number(enum sandbox_attr a)
+{
+	return attr_table[a].max != 0;
+}
+
+uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a)
+{
+	return s->attrs.num[a];
+}
+
+void attrs_builtin(struct attrs *a)
+{
+	*a = (struct attrs){ .from = "profile:base" };
+	for (unsigned i = 0; i < ATTR_COUNT; i++)
+		a->num[i] = attr_table[i].fallback;
+}
+
+int attrs_copy(struct attrs *to, const struct attrs *from)
+{
+	char *env = from->env ? strdup(from->env) : NULL;
+
+	if (from->env && !env)
+		return -ENOMEM;
+	free(to->env);
+	*to = *from;
+	to->env = env;
+	return 0;
+}
+
+void attrs_fini(struct attrs *a)
+{
+	free(a->env);
+	a->env = NULL;
+}
+
+int attrs_to_json(const struct attrs *a, struct json_object *o)
+{
+	if (json_object_object_add(o, "from", json_object_new_string(a->from)) < 0)
+		return -ENOMEM;
+	for (unsigned i = 0; i < ATTR_COUNT; i++) {
+		if (is_number(i) && json_object_object_add(o, attr_table[i].name, json_object_new_int64(a->num[i])) < 0)
+			return -ENOMEM;
+	}
+	if (a->env && json_object_object_add(o, "env", json_object_new_string(a->env)) < 0)
+		return -ENOMEM;
+	return 0;
+}
+
+int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e)
+{
+	const char *text = NULL;
+	int r;
+
+	r = json_get_str(o, "from", &text, e);
+	if (r < 0)
+		return r;
+	if (text && (size_t)snprintf(a->from, sizeof(a->from), "%s", text) >= sizeof(a->from))
+		return err_set(e, -EINVAL, "from: too long");
+	for (unsigned i = 0; i < ATTR_COUNT; i++) {
+		uint64_t v = a->num[i];
+
+		if (!is_number(i))
+			continue;
+		r = json_get_u64(o, attr_table[i].name, attr_table[i].min, attr_table[i].max, &v, e);
+		if (r < 0)
+			return r;
+		a->num[i] = (uint32_t)v;
+	}
+	text = NULL;
+	r = json_get_str(o, "env", &text, e);
+	if (r < 0 || !text)
+		return r;
+	free(a->env);
+	a->env = strdup(text);
+	return a->env ? 0 : -ENOMEM;
+}
+
+static int show(const struct attrs *v, enum sandbox_attr a, struct buf *out)
+{
+	switch (a) {
+	case ATTR_FROM:
+		return buf_addf(out, "%s\n", v->from);
+	case ATTR_ENV:
+		return v->env ? buf_adds(out, v->env) : 0;
+	default:
+		return buf_addf(out, "%" PRIu32 "\n", v->num[a]);
+	}
+}
+
+static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, struct err *e)
+{
+	const struct attr_info *t = &attr_table[a];
+	char *end;
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)text[0]) || errno || *end || n < t->min || n > t->max)
+		return err_set(e, -EINVAL, "%s: \"%.40s\" is not a whole number from %" PRIu32 " to %" PRIu32, t->name, text, t->min,
+			       t->max);
+	v->num[a] = (uint32_t)n;
+	return 0;
+}
+
+static int store_from(struct attrs *v, const char *text, struct registry *r, struct err *e)
+{
+	static const char prefix[] = "profile:";
+	const char *name = text;
+
+	/* The bare name of a profile is what people write first. */
+	if (!strncmp(text, prefix, sizeof(prefix) - 1))
+		name = text + sizeof(prefix) - 1;
+	if (cfs_name_check(name) < 0)
+		return err_set(e, -EINVAL, "from: \"%.60s\" is not profile:NAME", text);
+	if (r && !profile_exists(r, name))
+		return err_set(e, -EINVAL, "from: no profile \"%s\" in the store; build it: crucible profile build %s", name, name);
+	snprintf(v->from, sizeof(v->from), "profile:%.63s", name);
+	return 0;
+}
+
+static bool is_env_line(const char *line, size_t len)
+{
+	size_t i = 0;
+
+	if (!len || !(isalpha((unsigned char)line[0]) || line[0] == '_'))
+		return false;
+	while (i < len && (isalnum((unsigned char)line[i]) || line[i] == '_'))
+		i++;
+	return i < len && line[i] == '=';
+}
+
+static int store_env(struct attrs *v, const char *text, size_t len, struct err *e)
+{
+	struct buf b;
+	unsigned lines = 0;
+	int r = 0;
+
+	if (memchr(text, '\0', len))
+		return err_set(e, -EINVAL, "env: a NUL byte");
+	buf_init(&b, ENV_BYTES_MAX);
+	for (const char *p = text, *end = text + len; p < end && !r;) {
+		const char *nl = memchr(p, '\n', (size_t)(end - p));
+		size_t n = nl ? (size_t)(nl - p) : (size_t)(end - p);
+
+		if (n) {
+			if (!is_env_line(p, n))
+				r = err_set(e, -EINVAL, "env: \"%.*s\" is not KEY=VALUE", n > 60 ? 60 : (int)n, p);
+			else if (++lines > ENV_LINES_MAX)
+				r = err_set(e, -EFBIG, "env: more than %d lines", ENV_LINES_MAX);
+			else if ((r = buf_add(&b, p, n)) < 0 || (r = buf_add(&b, "\n", 1)) < 0)
+				r = err_set(e, r, "env: more than %d bytes", ENV_BYTES_MAX);
+		}
+		p += n + 1;
+	}
+	if (!r) {
+		char *copy = b.len ? strdup(buf_str(&b)) : NULL;
+
+		if (b.len && !copy) {
+			r = -ENOMEM;
+		} else {
+			free(v->env);
+			v->env = copy;
+		}
+	}
+	buf_fini(&b);
+	return r;
+}
+
+static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t len, struct registry *r, struct err *e)
+{
+	AUTO_FREE char *copy = NULL;
+
+	if (a == ATTR_ENV)
+		return store_env(v, text, len, e);
+	if (len > 200)
+		return err_set(e, -EINVAL, "%s: a value of %zu bytes", attr_table[a].name, len);
+	copy = strndup(text, len);
+	if (!copy)
+		return -ENOMEM;
+	return a == ATTR_FROM ? store_from(v, copy, r, e) : store_number(v, a, copy, e);
+}
+
+int sandbox_attr_show(struct sandbox *s, enum sandbox_attr a, struct buf *out)
+{
+	return show(&s->attrs, a, out);
+}
+
+static bool may_write(const struct sandbox *s, enum sandbox_attr a)
+{
+	if (attr_table[a].any_time)
+		return true;
+	/* A stopped machine starts anew and may do so with other limits; its disk stays what it is. */
+	if (a == ATTR_FROM || a == ATTR_DISK_MIB)
+		return s->status == SBX_CONFIGURED && !s->started_ns;
+	return s->status == SBX_CONFIGURED || s->status == SBX_STOPPED || s->status == SBX_FAILED;
+}
+
+int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e)
+{
+	struct attrs old = { 0 };
+	int r;
+
+	if (!may_write(s, a)) {
+		r = err_set(e, -EBUSY, "sandbox %s: %s cannot change once it has started; make another one", s->name,
+			    attr_table[a].name);
+		goto fail;
+	}
+	r = attrs_copy(&old, &s->attrs);
+	if (!r)
+		r = store(&s->attrs, a, text, len, s->reg, e);
+	if (!r) {
+		r = sandbox_save(s, e);
+		if (r < 0) {
+			/* What the store does not hold must not be seen. */
+			attrs_fini(&s->attrs);
+			s->attrs = old;
+			old.env = NULL;
+		}
+	}
+	attrs_fini(&old);
+	if (r < 0)
+		goto fail;
+	if (a == ATTR_TIMEOUT_S)
+		sandbox_life_timer(s);
+	if (a == ATTR_ENV)
+		boxlink_set(s);
+	sandbox_changed(s);
+	return 0;
+fail:
+	if (e && !e->code)
+		err_set(e, r, "sandbox %s: %s: %s", s->name, attr_table[a].name, strerror(-r));
+	sandbox_fail(s, who, e);
+	return r;
+}
+
+int registry_default_show(struct registry *r, enum sandbox_attr a, struct buf *out)
+{
+	return show(&r->defaults, a, out);
+}
+
+int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+			   struct err *e)
+{
+	struct attrs next = { 0 };
+	AUTO_JSON *o = NULL;
+	const char *line;
+	int k;
+
+	if (who->uid)
+		return err_set(e, -EPERM, "defaults/%s: only root may write", attr_table[a].name);
+	k = attrs_copy(&next, &r->defaults);
+	if (!k)
+		k = store(&next, a, text, len, r, e);
+	if (!k) {
+		o = json_object_new_object();
+		k = o ? attrs_to_json(&next, o) : -ENOMEM;
+	}
+	if (!k) {
+		line = json_line(o);
+		k = fd_replace(r->state_fd, "defaults.json", line, strlen(line), 0640, true);
+	}
+	if (k < 0) {
+		attrs_fini(&next);
+		return e && e->code ? k : err_set(e, k, "defaults/%s: %s", attr_table[a].name, strerror(-k));
+	}
+	attrs_fini(&r->defaults);
+	r->defaults = next;
+	return 0;
+}

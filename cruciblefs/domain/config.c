@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/fd.h"
+#include "cruciblefs/domain/config.h"
+#include "cruciblefs/launch/launch.h"
+
+enum type { T_PATH, T_TEXT, T_U32, T_LEVEL, T_ACCEL };
+
+static const struct setting {
+	const char *key;
+	enum type type;
+	size_t offset, cap; /* cap: of texts */
+	uint32_t min, max, fallback;
+} settings[] = {
+#define TEXT(type_, member) #member, type_, offsetof(struct config, member), sizeof(((struct config *)0)->member), 0, 0, 0
+#define U32(member, min_, max_, fallback_) #member, T_U32, offsetof(struct config, member), 0, min_, max_, fallback_
+	{ TEXT(T_PATH, mount) },
+	{ TEXT(T_PATH, store) },
+	{ TEXT(T_TEXT, qemu) },
+	{ TEXT(T_TEXT, cgroup) },
+	{ "log_level", T_LEVEL, offsetof(struct config, log_level), 0, 0, 0, LOG_L_INFO },
+	{ "accel", T_ACCEL, offsetof(struct config, accel), 0, 0, 0, CONFIG_ACCEL_AUTO },
+	{ U32(uid_base, 65536, 0x7fff0000u, LAUNCH_UID_BASE_DEFAULT) },
+	{ U32(max_sandboxes, 1, 4096, 256) },
+	{ U32(max_sandboxes_per_uid, 1, 4096, 64) },
+	{ U32(memory_floor_mib, 0, 1u << 20, 512) },
+	{ U32(overcommit_percent, 10, 10000, 400) },
+	{ U32(disk_floor_mib, 0, 1u << 24, 512) },
+	{ U32(logs_max_mib, 1, 1u << 20, 256) },
+	{ U32(logs_keep_days, 1, 36500, 30) },
+	{ U32(spool_total_mib, 1, 1u << 24, 16384) },
+#undef TEXT
+#undef U32
+};
+
+static const char *const accel_words[] = { "auto", "tcg", "kvm" };
+
+void config_defaults(struct config *c)
+{
+	memset(c, 0, sizeof(*c));
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+		void *at = (char *)c + settings[i].offset;
+
+		if (settings[i].type == T_U32)
+			*(uint32_t *)at = settings[i].fallback;
+	}
+	c->log_level = LOG_L_INFO;
+	c->accel = CONFIG_ACCEL_AUTO;
+	snprintf(c->mount, sizeof(c->mount), "/crucible");
+	snprintf(c->store, sizeof(c->store), "/var/lib/crucible");
+}
+
+static int set_text(const struct setting *s, char *at, const char *value, struct err *e)
+{
+	size_t len = strlen(value);
+
+	if (len >= s->cap)
+		return err_set(e, -EINVAL, "%s: longer than %zu bytes", s->key, s->cap - 1);
+	if (s->type == T_PATH && value[0] != '/')
+		return err_set(e, -EINVAL, "%s: \"%s\" is not an absolute path", s->key, value);
+	memcpy(at, value, len + 1);
+	/* "/a/b/" and "/a/b" are one place. */
+	while (s->type == T_PATH && len > 1 && at[len - 1] == '/')
+		at[--len] = '\0';
+	return 0;
+}
+
+int config_set(struct config *c, const char *key, const char *value, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+		const struct setting *s = &settings[i];
+		void *at = (char *)c + s->offset;
+
+		if (strcmp(s->key, key))
+			continue;
+		switch (s->type) {
+		case T_PATH:
+		case T_TEXT:
+			return set_text(s, at, value, e);
+		case T_LEVEL:
+			if (log_level_parse(value, at) < 0)
+				return err_set(e, -EINVAL, "log_level: \"%s\" is none of err, warn, info, debug", value);
+			return 0;
+		case T_ACCEL:
+			for (unsigned k = 0; k < ARRAY_LEN(accel_words); k++) {
+				if (!strcmp(accel_words[k], value)) {
+					*(enum config_accel *)at = k;
+					return 0;
+				}
+			}
+			return err_set(e, -EINVAL, "accel: \"%s\" is none of auto, tcg, kvm", value);
+		case T_U32: {
+			char *end;
+			unsigned long v;
+
+			errno = 0;
+			v = strtoul(value, &end, 10);
+			if (errno || end == value || *end || !isdigit((unsigned char)value[0]) || v < s->min || v > s->max)
+				return err_set(e, -EINVAL, "%s: \"%s\" is not a number from %u to %u", key, value, s->min,
+					       s->max);
+			*(uint32_t *)at = (uint32_t)v;
+			return 0;
+		}
+		}
+	}
+	return err_set(e, -EINVAL, "\"%s\" is no setting; crucible.conf(5) lists them", key);
+}
+
+static char *trim(char *s)
+{
+	char *end;
+
+	while (isspace((unsigned char)*s))
+		s++;
+	end = s + strlen(s);
+	while (end > s && isspace((unsigned char)end[-1]))
+		*--end = '\0';
+	return s;
+}
+
+int config_load(struct config *c, const char *path, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	size_t len;
+	unsigned line = 0;
+	int r = fd_slurp(AT_FDCWD, path, 1 << 20, &text, &len);
+
+	if (r < 0)
+		return err_set(e, r, "%s: %s", path, strerror(-r));
+	for (char *next = text, *row; (row = strsep(&next, "\n"));) {
+		char *eq;
+
+		line++;
+		row = trim(row);
+		if (!*row || *row == '#')
+			continue;
+		eq = strchr(row, '=');
+		if (!eq)
+			return err_set(e, -EINVAL, "%s:%u: not \"key = value\"", path, line);
+		*eq = '\0';
+		r = config_set(c, trim(row), trim(eq + 1), e);
+		if (r < 0) {
+			err_wrap(e, "%s:%u", path, line);
+			return r;
+		}
+	}
+	return 0;
+}
+
+/* @path is @dir or below it. */
+static bool is_inside(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return !strncmp(path, dir, n) && (path[n] == '\0' || path[n] == '/' || dir[n - 1] == '/');
+}
+
+int config_finish(struct config *c, struct err *e)
+{
+	if (is_inside(c->store, c->mount))
+		return err_set(e, -EINVAL, "store %s is inside the mount %s: the daemon would wait for itself; choose --store elsewhere",
+			       c->store, c->mount);
+	if (is_inside(c->mount, c->store))
+		return err_set(e, -EINVAL, "mount %s is inside the store %s: choose --mount elsewhere", c->mount, c->store);
+	if (strchr(c->cgroup, '/'))
+		return err_set(e, -EINVAL, "cgroup: \"%s\" is a name, not a path", c->cgroup);
+	if (!c->cgroup[0]) {
+		/* One daemon per store, so one cgroup per store: FNV-1a of its path keeps the name short. */
+		uint32_t h = 2166136261u;
+
+		for (const char *p = c->store; *p; p++)
+			h = (h ^ (unsigned char)*p) * 16777619u;
+		snprintf(c->cgroup, sizeof(c->cgroup), "crucible-%08x", h);
+	}
+	return 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the daemon says of itself: health.json, metrics, policy.json. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "cruciblefs/domain/priv.h"
+
+static int put_line(struct json_object *o, struct buf *out)
+{
+	int r = buf_adds(out, json_line(o));
+
+	return r ? r : buf_adds(out, "\n");
+}
+
+static bool count_profile(void *arg, const char *name, uint64_t changed_ns)
+{
+	(void)changed_ns;
+	json_object_array_add(arg, json_object_new_string(name));
+	return true;
+}
+
+int registry_health_json(struct registry *r, struct buf *out)
+{
+	AUTO_JSON *o = json_object_new_object();
+	struct json_object *profiles = json_object_new_array(), *degraded = json_object_new_array();
+	uint64_t free_mib = 0;
+	char since[32];
+	bool ready;
+
+	if (!o || !profiles || !degraded) {
+		json_object_put(profiles);
+		json_object_put(degraded);
+		return -ENOMEM;
+	}
+	json_time(r->started_wall_ns, since);
+	profile_list(r, count_profile, profiles);
+	host_disk_free_mib(r->store_fd, &free_mib);
+	if (!r->launcher)
+		json_object_array_add(degraded, json_object_new_string("launcher: gone; no machine can start until the daemon is restarted"));
+	if (!json_object_array_length(profiles))
+		json_object_array_add(degraded, json_object_new_string("profiles: none is built: crucible profile build base"));
+	if (free_mib < r->cfg->disk_floor_mib)
+		json_object_array_add(degraded, json_object_new_string("store: less free than disk_floor_mib"));
+	if (r->trial == TRIAL_DONE && r->accel == ACCEL_TCG)
+		json_object_array_add(degraded, json_object_new_string("accel: software emulation (tcg); see accel_reason"));
+	ready = r->launcher && json_object_array_length(profiles) && free_mib >= r->cfg->disk_floor_mib;
+	json_object_object_add(o, "ready", json_object_new_boolean(ready));
+	json_object_object_add(o, "since", json_object_new_string(since));
+	json_object_object_add(o, "version", json_object_new_string(CRUCIBLE_VERSION));
+	json_object_object_add(o, "mount", json_object_new_string(r->cfg->mount));
+	json_object_object_add(o, "store", json_object_new_string(r->cfg->store));
+	json_object_object_add(o, "store_free_mib", json_object_new_uint64(free_mib));
+	json_object_object_add(o, "engine", json_object_new_string(r->engine.name));
+	json_object_object_add(o, "engine_version", json_object_new_string(r->engine.version));
+	json_object_object_add(o, "accel", json_object_new_string(r->trial == TRIAL_DONE ? engine_accel_name(r->accel) : "trying"));
+	json_object_object_add(o, "accel_reason", json_object_new_string(r->accel_reason));
+	json_object_object_add(o, "profiles", profiles);
+	json_object_object_add(o, "degraded", degraded);
+	json_object_object_add(o, "sandboxes", json_object_new_uint64(r->count));
+	json_object_object_add(o, "max_sandboxes", json_object_new_int64(r->cfg->max_sandboxes));
+	json_object_object_add(o, "host_memory_mib", json_object_new_uint64(r->host_memory_mib));
+	json_object_object_add(o, "memory_floor_mib", json_object_new_int64(r->cfg->memory_floor_mib));
+	return put_line(o, out);
+}
+
+static int metric(struct buf *out, const char *name, const char *type, const char *help, uint64_t v)
+{
+	return buf_addf(out, "# HELP crucible_%s %s\n# TYPE crucible_%s %s\ncrucible_%s %" PRIu64 "\n", name, help, name, type, name, v);
+}
+
+int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out)
+{
+	uint64_t by_status[SBX_STATUS_COUNT] = { 0 }, running = 0, waiting = 0, spool = 0, free_mib = 0;
+	int k;
+
+	/* Others' sandboxes show their status to everybody, so their number is no secret; what is theirs alone is. */
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		by_status[sandbox_status(s)]++;
+		if (who->uid && who->uid != s->owner.uid)
+			continue;
+		running += s->nrunning;
+		waiting += s->nwaiting;
+		spool += s->spool_bytes;
+	}
+	host_disk_free_mib(r->store_fd, &free_mib);
+	k = buf_adds(out, "# HELP crucible_sandboxes Sandboxes by status.\n# TYPE crucible_sandboxes gauge\n");
+	for (unsigned i = 0; !k && i < SBX_STATUS_COUNT; i++)
+		k = buf_addf(out, "crucible_sandboxes{status=\"%s\"} %" PRIu64 "\n", sandbox_status_name(i), by_status[i]);
+	if (!k && (k = metric(out, "commands_running", "gauge", "Commands that run now (yours).", running)) == 0 &&
+	    (k = metric(out, "commands_waiting", "gauge", "Commands in queues (yours).", waiting)) == 0 &&
+	    (k = metric(out, "spool_bytes", "gauge", "Output kept on disk (yours).", spool)) == 0 &&
+	    (k = metric(out, "store_free_mib", "gauge", "Free space of the store, in MiB.", free_mib)) == 0 && !who->uid) {
+		if ((k = metric(out, "sandboxes_created_total", "counter", "Sandboxes made since the start.", r->n_created)) == 0 &&
+		    (k = metric(out, "sandboxes_destroyed_total", "counter", "Sandboxes removed since the start.", r->n_destroyed)) == 0 &&
+		    (k = metric(out, "commands_total", "counter", "Commands accepted since the start.", r->n_execs)) == 0)
+			k = metric(out, "failed_starts_total", "counter", "Machines that did not come up.", r->n_failed_starts);
+	}
+	return k;
+}
+
+int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out)
+{
+	static const char *const operations[] = { "create", "exec", "delete", "read", "files" };
+	AUTO_JSON *o = json_object_new_object();
+	struct json_object *ops = json_object_new_array();
+
+	if (!o || !ops) {
+		json_object_put(ops);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(operations); i++)
+		json_object_array_add(ops, json_object_new_string(operations[i]));
+	if (!who->uid)
+		json_object_array_add(ops, json_object_new_string("admin"));
+	json_object_object_add(o, "operations", ops);
+	json_object_object_add(o, "net_allow_max", json_object_new_array());
+	json_object_object_add(o, "max_sandboxes",
+			       json_object_new_int64(who->uid ? r->cfg->max_sandboxes_per_uid : r->cfg->max_sandboxes));
+	return put_line(o, out);
+}

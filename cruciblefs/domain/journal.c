@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happened, in files of JSON lines that outlive what they tell of:
+ *   state/events.jsonl         all events, for root             state/events-<uid>.jsonl   those of one owner, for that owner
+ *   logs/<uuid>.jsonl          one sandbox                      logs/<uuid>.info           whose it is and what it was called last
+ * A file of events that passed EVENTS_MAX becomes "….1". Logs of removed sandboxes go by age, then by their sum. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cruciblefs/domain/priv.h"
+
+#define EVENTS_MAX (16u * 1024 * 1024)
+#define LOG_MAX (8u * 1024 * 1024) /* of one sandbox; then its older half is dropped */
+#define PRUNE_EVERY_NS (600ull * 1000000000ull)
+
+struct waitq *journal_waitq(struct registry *r)
+{
+	return &r->journal_waitq;
+}
+
+/* The number of the last complete line. */
+static uint64_t last_seq(int dirfd, const char *path)
+{
+	AUTO_FD fd = openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char tail[8192];
+	struct stat st;
+	ssize_t n;
+	uint64_t seq = 0;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return 0;
+	n = pread(fd, tail, sizeof(tail) - 1, st.st_size > (off_t)sizeof(tail) - 1 ? st.st_size - (off_t)sizeof(tail) + 1 : 0);
+	if (n <= 0)
+		return 0;
+	tail[n] = '\0';
+	for (char *p = tail; (p = strstr(p, "{\"seq\":"));) {
+		seq = strtoull(p + 7, &p, 10);
+	}
+	return seq;
+}
+
+/* A line cut by a crash or a full disk must not spoil the next one. */
+static void end_line(int fd)
+{
+	struct stat st;
+	char c;
+
+	if (fstat(fd, &st) == 0 && st.st_size > 0 && pread(fd, &c, 1, st.st_size - 1) == 1 && c != '\n' && write(fd, "\n", 1) < 0)
+		return;
+}
+
+static int open_append(int dirfd, const char *path)
+{
+	return openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
+}
+
+int journal_open(struct registry *r, struct err *e)
+{
+	struct stat st;
+
+	r->events_fd = open_append(r->state_fd, "events.jsonl");
+	if (r->events_fd < 0)
+		return err_set(e, -errno, "store: state/events.jsonl: %s", strerror(errno));
+	r->seq = last_seq(r->state_fd, "events.jsonl");
+	if (!r->seq)
+		r->seq = last_seq(r->state_fd, "events.jsonl.1");
+	end_line(r->events_fd);
+	r->events_bytes = fstat(r->events_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+	return 0;
+}
+
+void journal_close(struct registry *r)
+{
+	fd_close(&r->events_fd);
+}
+
+static void rotate_events(struct registry *r)
+{
+	int fd;
+
+	if (r->events_bytes < EVENTS_MAX)
+		return;
+	if (renameat(r->state_fd, "events.jsonl", r->state_fd, "events.jsonl.1") < 0)
+		return;
+	fd = open_append(r->state_fd, "events.jsonl");
+	if (fd < 0)
+		return;
+	fd_close(&r->events_fd);
+	r->events_fd = fd;
+	r->events_bytes = 0;
+}
+
+/* One write: readers never see half a line unless the disk is full. */
+static void append_bounded(int dirfd, const char *path, const char *line, size_t len, uint64_t max)
+{
+	AUTO_FD fd = open_append(dirfd, path);
+	struct stat st;
+
+	if (fd < 0)
+		return;
+	if (fstat(fd, &st) == 0 && (uint64_t)st.st_size > max) {
+		char old[96];
+
+		snprintf(old, sizeof(old), "%s.1", path);
+		renameat(dirfd, path, dirfd, old);
+		fd_close(&fd);
+		fd = open_append(dirfd, path);
+		if (fd < 0)
+			return;
+	}
+	if (write(fd, line, len) < 0)
+		return;
+}
+
+void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event, struct json_object *extra)
+{
+	AUTO_JSON *o = json_object_new_object();
+	char time[32], path[96];
+	AUTO_FREE char *line = NULL;
+	int len;
+
+	if (!o) {
+		json_object_put(extra);
+		return;
+	}
+	json_time(wall_ns(), time);
+	json_object_object_add(o, "seq", json_object_new_uint64(++r->seq));
+	json_object_object_add(o, "time", json_object_new_string(time));
+	json_object_object_add(o, "event", json_object_new_string(event));
+	if (s) {
+		json_object_object_add(o, "sandbox", json_object_new_string(s->name));
+		json_object_object_add(o, "uuid", json_object_new_string(s->uuid));
+	}
+	if (who)
+		json_object_object_add(o, "uid", json_object_new_int64(who->uid));
+	if (extra) {
+		json_object_object_foreach(extra, key, value)
+			json_object_object_add(o, key, json_object_get(value));
+		json_object_put(extra);
+	}
+	len = asprintf(&line, "%s\n", json_line(o));
+	if (len < 0) {
+		line = NULL;
+		return;
+	}
+	rotate_events(r);
+	if (write(r->events_fd, line, (size_t)len) != len)
+		log_warn("event=journal-write-failed error=\"%s\" next=continues", strerror(errno));
+	r->events_bytes += (uint64_t)len;
+	if (s) {
+		if (s->owner.uid) {
+			snprintf(path, sizeof(path), "events-%u.jsonl", s->owner.uid);
+			append_bounded(r->state_fd, path, line, (size_t)len, EVENTS_MAX);
+		}
+		snprintf(path, sizeof(path), "%s.jsonl", s->uuid);
+		append_bounded(r->logs_fd, path, line, (size_t)len, LOG_MAX);
+		waitq_wake(&s->waitq);
+	}
+	waitq_wake(&r->journal_waitq);
+}
+
+/* -- whose log it is ------------------------------------------------------------------------------------------------ */
+
+static int write_info(struct sandbox *s)
+{
+	AUTO_JSON *o = json_object_new_object();
+	char path[64];
+	const char *line;
+
+	if (!o)
+		return -ENOMEM;
+	json_object_object_add(o, "name", json_object_new_string(s->name));
+	json_object_object_add(o, "uid", json_object_new_int64(s->owner.uid));
+	line = json_line(o);
+	snprintf(path, sizeof(path), "%s.info", s->uuid);
+	return fd_replace(s->reg->logs_fd, path, line, strlen(line), 0640, false);
+}
+
+int journal_log_open(struct sandbox *s, struct err *e)
+{
+	int r = write_info(s);
+
+	return r < 0 ? err_set(e, r, "run/%s: its log: %s", s->name, strerror(-r)) : 0;
+}
+
+void journal_log_renamed(struct sandbox *s)
+{
+	int r = write_info(s);
+
+	if (r < 0)
+		log_warn("sandbox=%s event=log-not-renamed error=\"%s\" next=continues", s->name, strerror(-r));
+}
+
+static int read_info(struct registry *r, const char *uuid, uid_t *ret_uid, char name[CFS_NAME_MAX + 1])
+{
+	AUTO_FREE char *text = NULL;
+	AUTO_JSON *o = NULL;
+	const char *word = "";
+	uint64_t uid = 0;
+	char path[64];
+	size_t len;
+	int k;
+
+	snprintf(path, sizeof(path), "%.36s.info", uuid);
+	k = fd_slurp(r->logs_fd, path, 4096, &text, &len);
+	if (!k)
+		k = json_parse(text, len, &o, NULL);
+	if (!k)
+		k = json_get_u64(o, "uid", 0, UINT32_MAX, &uid, NULL);
+	if (!k)
+		k = json_get_str(o, "name", &word, NULL);
+	if (k < 0)
+		return k;
+	*ret_uid = (uid_t)uid;
+	snprintf(name, CFS_NAME_MAX + 1, "%s", word);
+	return 0;
+}
+
+/* -- reading ------------------------------------------------------------------------------------------------------------ */
+
+static int open_or_empty(int dirfd, const char *path, int *ret_fd)
+{
+	int fd = openat(dirfd, path, O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0640);
+
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+int journal_open_events(struct registry *r, const struct cfs_who *who, int *ret_fd)
+{
+	char path[48] = "events.jsonl";
+
+	if (who->uid)
+		snprintf(path, sizeof(path), "events-%u.jsonl", who->uid);
+	return open_or_empty(r->state_fd, path, ret_fd);
+}
+
+static bool is_uuid(const char *s)
+{
+	return strlen(s) == LAUNCH_UUID_LEN && s[strspn(s, "0123456789abcdef-")] == '\0';
+}
+
+int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who, int *ret_fd)
+{
+	char path[64], name[CFS_NAME_MAX + 1];
+	uid_t uid;
+
+	if (!is_uuid(uuid) || read_info(r, uuid, &uid, name) < 0)
+		return -ENOENT;
+	if (who->uid && who->uid != uid)
+		return -EACCES;
+	snprintf(path, sizeof(path), "%s.jsonl", uuid);
+	return open_or_empty(r->logs_fd, path, ret_fd);
+}
+
+void journal_each_log(struct registry *r, bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
+		      void *arg)
+{
+	int fd = openat(r->logs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	if (!d) {
+		fd_close(&fd);
+		return;
+	}
+	while ((ent = readdir(d))) {
+		char uuid[LAUNCH_UUID_LEN + 1], name[CFS_NAME_MAX + 1];
+		struct stat st;
+		uid_t uid;
+		const char *dot = strchr(ent->d_name, '.');
+
+		if (!dot || strcmp(dot, ".jsonl") || dot - ent->d_name != LAUNCH_UUID_LEN)
+			continue;
+		snprintf(uuid, sizeof(uuid), "%.36s", ent->d_name);
+		if (!is_uuid(uuid) || read_info(r, uuid, &uid, name) < 0 || fstatat(r->logs_fd, ent->d_name, &st, 0) < 0)
+			continue;
+		if (!fn(arg, uuid, uid, name, (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec))
+			break;
+	}
+	closedir(d);
+}
+
+/* -- what goes ------------------------------------------------------------------------------------------------------------ */
+
+struct old_log {
+	char uuid[LAUNCH_UUID_LEN + 1];
+	uint64_t changed_ns, bytes;
+};
+
+struct pruning {
+	struct registry *r;
+	struct old_log *logs;
+	size_t n, cap;
+	uint64_t sum;
+};
+
+static bool collect(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns)
+{
+	struct pruning *p = arg;
+	char path[64];
+	struct stat st;
+
+	(void)owner;
+	(void)name;
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 64;
+		struct old_log *more = reallocarray(p->logs, cap, sizeof(*more));
+
+		if (!more)
+			return false;
+		p->logs = more;
+		p->cap = cap;
+	}
+	snprintf(path, sizeof(path), "%s.jsonl", uuid);
+	p->logs[p->n] = (struct old_log){ .changed_ns = changed_ns, .bytes = 0 };
+	snprintf(p->logs[p->n].uuid, sizeof(p->logs[p->n].uuid), "%s", uuid);
+	if (fstatat(p->r->logs_fd, path, &st, 0) == 0)
+		p->logs[p->n].bytes = (uint64_t)st.st_size;
+	p->sum += p->logs[p->n].bytes;
+	p->n++;
+	return true;
+}
+
+static int older(const void *a, const void *b)
+{
+	const struct old_log *x = a, *y = b;
+
+	return x->changed_ns < y->changed_ns ? -1 : x->changed_ns > y->changed_ns;
+}
+
+static void on_prune(void *arg)
+{
+	journal_prune(arg);
+}
+
+void journal_prune(struct registry *r)
+{
+	struct pruning p = { .r = r };
+	uint64_t now = wall_ns(), keep_ns = (uint64_t)r->cfg->logs_keep_days * 86400u * 1000000000u;
+	uint64_t most = (uint64_t)r->cfg->logs_max_mib << 20;
+
+	journal_each_log(r, collect, &p);
+	if (p.n)
+		qsort(p.logs, p.n, sizeof(p.logs[0]), older);
+	for (size_t i = 0; i < p.n; i++) {
+		static const char *const endings[] = { ".jsonl", ".jsonl.1", ".info" };
+
+		if (now - p.logs[i].changed_ns < keep_ns && p.sum <= most)
+			break;
+		if (registry_by_uuid(r, p.logs[i].uuid))
+			continue; /* of a living sandbox */
+		for (size_t k = 0; k < ARRAY_LEN(endings); k++) {
+			char path[64];
+
+			snprintf(path, sizeof(path), "%s%s", p.logs[i].uuid, endings[k]);
+			unlinkat(r->logs_fd, path, 0);
+		}
+		p.sum -= p.logs[i].bytes;
+	}
+	free(p.logs);
+	loop_del(r->loop, &r->prune_timer);
+	loop_timer(r->loop, now_ns() + PRUNE_EVERY_NS, on_prune, r, &r->prune_timer);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slots: exec/NAME/, where commands run beside the queue, with live standard input. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "agent/proto.h"
+#include "base/fd.h"
+#include "cruciblefs/domain/priv.h"
+
+struct slot *slot_find(struct sandbox *s, const char *name)
+{
+	for (struct slot *t = s->slots; t; t = t->next) {
+		if (!strcmp(t->name, name))
+			return t;
+	}
+	return NULL;
+}
+
+struct slot *slot_of_exec(struct sandbox *s, uint64_t n)
+{
+	for (struct slot *t = s->slots; t; t = t->next) {
+		if (t->latest == n)
+			return t;
+	}
+	return NULL;
+}
+
+static struct slot *slot_free(struct slot *t)
+{
+	buf_fini(&t->early);
+	free(t);
+	return NULL;
+}
+
+void slot_free_all(struct sandbox *s)
+{
+	while (s->slots) {
+		struct slot *t = s->slots;
+
+		s->slots = t->next;
+		slot_free(t);
+	}
+	s->nslots = 0;
+}
+
+bool slot_exists(struct sandbox *s, const char *name)
+{
+	return slot_find(s, name) != NULL;
+}
+
+const char *slot_next(struct sandbox *s, const char *after)
+{
+	struct slot *t = after ? slot_find(s, after) : NULL;
+
+	t = after ? (t ? t->next : NULL) : s->slots;
+	return t ? t->name : NULL;
+}
+
+uint64_t slot_latest_exec(struct sandbox *s, const char *name)
+{
+	struct slot *t = slot_find(s, name);
+
+	return t ? t->latest : 0;
+}
+
+static bool is_digits(const char *name)
+{
+	return name[strspn(name, "0123456789")] == '\0';
+}
+
+int slot_create(struct sandbox *s, const char *name, const struct cfs_who *who, struct err *e)
+{
+	struct slot *t;
+	int r = cfs_name_check(name);
+
+	if (r < 0 || is_digits(name) || !strcmp(name, "latest"))
+		r = err_set(e, r ? r : -EINVAL, "sandbox %s: exec/%.64s: not a slot's name (letters, not digits only)", s->name, name);
+	else if (slot_find(s, name))
+		r = err_set(e, -EEXIST, "sandbox %s: exec/%s exists", s->name, name);
+	else if (s->nslots >= BOX_BESIDE_MAX)
+		r = err_set(e, -EDQUOT, "sandbox %s: %u slots exist; rmdir some of exec/", s->name, s->nslots);
+	if (r < 0) {
+		sandbox_fail(s, who, e);
+		return r;
+	}
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	t->credit = BOX_STDIN_WINDOW;
+	buf_init(&t->early, BOX_STDIN_WINDOW);
+	t->next = s->slots;
+	s->slots = t;
+	s->nslots++;
+	sandbox_save(s, NULL);
+	sandbox_changed(s);
+	return 0;
+}
+
+static struct execution *open_exec(struct sandbox *s, struct slot *t)
+{
+	struct execution *x = t->latest ? sandbox_exec(s, t->latest) : NULL;
+
+	return x && x->state != EXEC_DONE ? x : NULL;
+}
+
+int slot_remove(struct sandbox *s, const char *name, const struct cfs_who *who, struct err *e)
+{
+	struct slot **at = &s->slots, *t;
+	struct execution *x;
+
+	(void)who;
+	while (*at && strcmp((*at)->name, name))
+		at = &(*at)->next;
+	t = *at;
+	if (!t)
+		return err_set(e, -ENOENT, "sandbox %s: no exec/%s", s->name, name);
+	x = open_exec(s, t);
+	if (x && s->link)
+		boxlink_ctl(s->link, x->n, BOX_CANCEL, 0, 0, NULL, NULL);
+	*at = t->next;
+	s->nslots--;
+	slot_free(t);
+	sandbox_save(s, NULL);
+	sandbox_changed(s);
+	return 0;
+}
+
+/* -- live standard input ------------------------------------------------------------------------------------- */
+
+static int send_stdin(struct sandbox *s, uint64_t n, bool eof, const void *data, size_t len)
+{
+	struct buf b;
+	int r;
+
+	buf_init(&b, MSG_MAX);
+	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, eof)) == 0 && (r = wire_put_bytes(&b, data, len)) == 0)
+		r = boxlink_call(s->link, BOX_STDIN, b.data, b.len, NULL, NULL);
+	buf_fini(&b);
+	return r;
+}
+
+/* The command was handed to the box: what was written before it began goes along. */
+void slot_began(struct sandbox *s, struct slot *t)
+{
+	uint64_t n = t->latest;
+	size_t at = 0;
+	int r = 0;
+
+	t->credit = BOX_STDIN_WINDOW - (uint32_t)t->early.len;
+	while (!r && at < t->early.len) {
+		size_t piece = t->early.len - at < 65536 ? t->early.len - at : 65536;
+
+		r = send_stdin(s, n, false, t->early.data + at, piece);
+		at += piece;
+	}
+	buf_fini(&t->early);
+	if (!r && t->eof)
+		send_stdin(s, n, true, NULL, 0);
+	t->eof = false;
+}
+
+void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
+{
+	struct slot *t = slot_of_exec(s, n);
+
+	if (!t || bytes > BOX_STDIN_WINDOW - t->credit)
+		return; /* removed meanwhile, or a box that gives more than it took */
+	t->credit += bytes;
+	waitq_wake(&s->waitq);
+}
+
+/* The command has not reached the box yet: what is written is kept here. */
+static bool is_early(const struct sandbox *s, const struct execution *x)
+{
+	return !x || !x->sent || !s->link;
+}
+
+size_t slot_stdin_room(struct sandbox *s, const char *name)
+{
+	struct slot *t = slot_find(s, name);
+	struct execution *x = t && t->latest ? sandbox_exec(s, t->latest) : NULL;
+
+	if (!t || (x && x->state == EXEC_DONE))
+		return SIZE_MAX; /* slot_stdin() says why */
+	return is_early(s, x) ? BOX_STDIN_WINDOW - t->early.len : t->credit;
+}
+
+int slot_stdin(struct sandbox *s, const char *name, const void *data, size_t len, size_t *ret_taken, struct err *e)
+{
+	struct slot *t = slot_find(s, name);
+	struct execution *x;
+	size_t n;
+	int r;
+
+	if (!t)
+		return err_set(e, -ENOENT, "sandbox %s: no exec/%s", s->name, name);
+	x = t->latest ? sandbox_exec(s, t->latest) : NULL;
+	if (x && x->state == EXEC_DONE)
+		return err_set(e, -EPIPE, "sandbox %s: exec/%s: its command has ended", s->name, name);
+	if (is_early(s, x)) {
+		n = BOX_STDIN_WINDOW - t->early.len;
+		n = len < n ? len : n;
+		if (!n)
+			return -EAGAIN;
+		r = buf_add(&t->early, data, n);
+		if (r < 0)
+			return err_set(e, r, "sandbox %s: exec/%s: no memory", s->name, name);
+		*ret_taken = n;
+		return 0;
+	}
+	n = len < t->credit ? len : t->credit;
+	if (n > 65536)
+		n = 65536;
+	if (!n)
+		return len ? -EAGAIN : 0;
+	r = send_stdin(s, x->n, false, data, n);
+	if (r < 0)
+		return err_set(e, r == -ENOBUFS ? -EAGAIN : r, "sandbox %s: exec/%s: %s", s->name, name, strerror(-r));
+	t->credit -= (uint32_t)n;
+	*ret_taken = n;
+	return 0;
+}
+
+/* -- ctl -------------------------------------------------------------------------------------------------------- */
+
+static int slot_eof(struct sandbox *s, struct slot *t, struct err *e)
+{
+	struct execution *x = t->latest ? sandbox_exec(s, t->latest) : NULL;
+
+	if (x && x->state == EXEC_DONE)
+		return 0; /* it needs no input any more */
+	if (is_early(s, x)) {
+		t->eof = true;
+		return 0;
+	}
+	return send_stdin(s, x->n, true, NULL, 0) < 0 ? err_set(e, -EIO, "sandbox %s: exec/%s: eof", s->name, t->name) : 0;
+}
+
+static int slot_verb(struct sandbox *s, struct slot *t, const char *line, struct err *e)
+{
+	struct execution *x = open_exec(s, t);
+	enum box_verb verb;
+	unsigned a = 0, b = 0;
+	char tail;
+	char word[24];
+
+	if (!strcmp(line, "eof"))
+		return slot_eof(s, t, e);
+	if (!strcmp(line, "kill")) {
+		verb = BOX_KILL;
+	} else if (sscanf(line, "resize %u %u%c", &a, &b, &tail) == 2 && a >= 1 && a <= 9999 && b >= 1 && b <= 9999) {
+		verb = BOX_RESIZE;
+	} else if (sscanf(line, "signal %23s%c", word, &tail) == 1) {
+		int signo = ag_signal_number(word);
+
+		if (signo < 0)
+			return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%s\" is no signal's name", s->name, t->name, word);
+		verb = BOX_SIGNAL;
+		a = (unsigned)signo;
+	} else {
+		return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.40s\" is none of: eof, kill, signal NAME, resize ROWS COLS", s->name,
+			       t->name, line);
+	}
+	if (!x)
+		return err_set(e, -ENOENT, "sandbox %s: exec/%s: no command runs", s->name, t->name);
+	if (!s->link)
+		return err_set(e, -EBUSY, "sandbox %s: exec/%s: the machine is %s", s->name, t->name, sandbox_status_name(s->status));
+	return boxlink_ctl(s->link, x->n, verb, a, b, NULL, NULL);
+}
+
+int slot_ctl(struct sandbox *s, const char *name, const char *line, const struct cfs_who *who, struct err *e)
+{
+	struct slot *t = slot_find(s, name);
+	int r = t ? slot_verb(s, t, line, e) : err_set(e, -ENOENT, "sandbox %s: no exec/%s", s->name, name);
+
+	if (r < 0)
+		sandbox_fail(s, who, e);
+	return r;
+}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# Included by cruciblefs/module.mk. The archive is crucibled's half, the program the other.
+LIBS += launch
+launch_SRCS := $(addprefix cruciblefs/launch/,proto.c client.c)
+
+PROGS += crucible-launch
+crucible-launch_SRCS := $(addprefix cruciblefs/launch/,main.c mount.c slots.c root.c spawn.c sandbox.c)
+crucible-launch_LIBS := launch base
+crucible-launch_PKGS := libseccomp
+crucible-launch_DIR := libexec
+$(eval $(call syscalls_rule,crucible_launch,cruciblefs/launch,cruciblefs/launch/main.c))
+
+UNIT += test_launch test_launch_proto
+test_launch_SRCS := tests/unit/test_launch.c tests/unit/launch_fix.c
+test_launch_LIBS := launch base
+test_launch_proto_SRCS := tests/unit/test_launch_proto.c
+test_launch_proto_LIBS := launch base
+$(B)/unit/test_launch: | $(B)/libexec/crucible-launch
+
+FUZZ += fuzz_launch
+fuzz_launch_SRCS := tests/fuzz/fuzz_launch.c
+fuzz_launch_LIBS := launch base

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How this works
+ *
+ * Runs in the child, in a mount namespace of its own, still as root. A small tmpfs becomes the root. What is shown in
+ * it are clones of the host's mounts that got their attributes (read-only, nosuid, nodev) while they were detached, so
+ * there is no instant in which they are writable. Then pivot_root, and the host's tree is detached.
+ *
+ * The store belongs to crucibled, which may have been taken over: paths below it are resolved without
+ * following any symbolic link, without leaving the store and without crossing a mount.
+ */
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "cruciblefs/launch/launch_priv.h"
+
+static int fail(struct err *e, const char *what, const char *step)
+{
+	return err_set(e, -errno, "root: %s: %s: %s", what, step, strerror(errno));
+}
+
+/* Should: show the mount behind @fd (or, when it is -1, the host's @path) as @to in the new root, with at least these
+ * restrictions. Mustn't: follow a symbolic link at the last step. */
+static int show(int fd, const char *path, const char *to, uint64_t attrs, bool recursive, struct err *e)
+{
+	struct mount_attr attr = { .attr_set = attrs, .propagation = MS_PRIVATE };
+	unsigned int deep = recursive ? AT_RECURSIVE : 0;
+	AUTO_FD tree = -1;
+
+	tree = open_tree(fd >= 0 ? fd : AT_FDCWD, fd >= 0 ? "" : path,
+			 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | deep |
+				 (fd >= 0 ? AT_EMPTY_PATH : 0));
+	if (tree < 0)
+		return fail(e, path, "open_tree");
+	if (mount_setattr(tree, "", AT_EMPTY_PATH | deep, &attr, sizeof(attr)) < 0)
+		return fail(e, path, "mount_setattr");
+	if (mkdir(to, 0755) < 0 && errno != EEXIST)
+		return fail(e, to, "mkdir");
+	if (move_mount(tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+		return fail(e, to, "move_mount");
+	return 0;
+}
+
+/* Should: show what programs are linked to. On most hosts all but /usr are links into it, and stay links. */
+static int show_system(struct err *e)
+{
+	static const char *const dirs[] = { "/usr", "/lib", "/lib64", "/bin" };
+	char link[256];
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		ssize_t n = readlink(dirs[i], link, sizeof(link) - 1);
+		int r;
+
+		if (n >= 0) {
+			link[n] = '\0';
+			if (symlink(link, dirs[i] + 1) < 0)
+				return fail(e, dirs[i], "symlink");
+			continue;
+		}
+		if (errno == ENOENT)
+			continue; /* no /lib64 on some machines */
+		if (errno != EINVAL)
+			return fail(e, dirs[i], "readlink");
+		r = show(-1, dirs[i], dirs[i] + 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, true, e);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Should: open a folder of the store, to be shown. Mustn't: trust anything that crucibled could have put on the way. */
+static int open_in_store(int store_fd, const char *path, struct err *e)
+{
+	struct open_how how = {
+		.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+	};
+	long fd = syscall(SYS_openat2, store_fd, path, &how, sizeof(how));
+
+	return fd < 0 ? fail(e, path, "open in the store") : (int)fd;
+}
+
+static int show_store(int store_fd, const char *path, const char *to, uint64_t attrs, struct err *e)
+{
+	AUTO_FD fd = open_in_store(store_fd, path, e);
+
+	return fd < 0 ? fd
+		      : show(fd, path, to, attrs | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, false, e);
+}
+
+static int make_node(const char *path, mode_t mode, dev_t dev, uid_t uid, gid_t gid, struct err *e)
+{
+	if (mknod(path, S_IFCHR | mode, dev) < 0)
+		return fail(e, path, "mknod");
+	if (chmod(path, mode) < 0) /* past the umask; before it is another's, we have no CAP_FOWNER */
+		return fail(e, path, "chmod");
+	if (chown(path, uid, gid) < 0)
+		return fail(e, path, "chown");
+	return 0;
+}
+
+/* Should: give the engine the few devices that QEMU opens. Mustn't: show the host's nodes, whose owner and mode are the
+ * host's. */
+static int make_dev(const struct root_plan *p, struct err *e)
+{
+	struct stat kvm;
+	int r;
+
+	if (p->kvm && stat("/dev/kvm", &kvm) < 0)
+		return fail(e, "/dev/kvm", "stat");
+	if (mkdir("dev", 0755) < 0)
+		return fail(e, "dev", "mkdir");
+	if (mount("tmpfs", "dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "size=16k,nr_inodes=16,mode=755") < 0)
+		return fail(e, "dev", "mount");
+	r = make_node("dev/null", 0666, makedev(1, 3), 0, 0, e);
+	if (r == 0)
+		r = make_node("dev/urandom", 0444, makedev(1, 9), 0, 0, e);
+	if (r == 0 && p->kvm)
+		r = make_node("dev/kvm", 0600, kvm.st_rdev, p->uid, p->gid, e);
+	if (r == 0 && mount(NULL, "dev", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NOEXEC, NULL) < 0)
+		r = fail(e, "dev", "make read-only");
+	return r;
+}
+
+/* Should: make the current folder the root, and the host's tree unreachable. */
+static int pivot(struct err *e)
+{
+	struct mount_attr ro = { .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+					     MOUNT_ATTR_NOEXEC };
+
+	/* The old root lands on top of the new one, "." being both, and is taken off again. */
+	if (syscall(SYS_pivot_root, ".", ".") < 0)
+		return fail(e, "/", "pivot_root");
+	if (umount2(".", MNT_DETACH) < 0)
+		return fail(e, "old root", "umount");
+	if (chdir("/") < 0)
+		return fail(e, "/", "chdir");
+	if (mount_setattr(AT_FDCWD, "/", 0, &ro, sizeof(ro)) < 0)
+		return fail(e, "/", "make read-only");
+	return 0;
+}
+
+int root_enter(const struct root_plan *p, struct err *e)
+{
+	char sandbox[16 + LAUNCH_UUID_LEN + 1];
+	AUTO_FD store = -1;
+	int r;
+
+	umask(022);
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return fail(e, "/", "make private");
+	/* In this namespace, and before the tmpfs, which might hide it. */
+	store = open(p->store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (store < 0)
+		return fail(e, p->store, "open");
+	if (mount("tmpfs", LAUNCH_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=64,mode=755") < 0)
+		return fail(e, LAUNCH_RUN_DIR, "mount tmpfs");
+	if (chdir(LAUNCH_RUN_DIR) < 0)
+		return fail(e, LAUNCH_RUN_DIR, "chdir");
+	r = show_system(e);
+	if (r < 0)
+		return r;
+	if (p->kind == LAUNCH_BOX) {
+		snprintf(sandbox, sizeof(sandbox), "sandboxes/%s/box", p->uuid);
+		r = show_store(store, sandbox, "box", 0, e);
+		if (r == 0)
+			r = show_store(store, "run", "run", MOUNT_ATTR_RDONLY, e);
+	} else {
+		r = show_store(store, "boot", "boot", MOUNT_ATTR_RDONLY, e);
+		if (r == 0)
+			r = make_dev(p, e);
+	}
+	return r < 0 ? r : pivot(e);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cruciblefs/session_priv.h"
+
+#include <assert.h>
+#include <stdarg.h>
+
+#define NODES_ALL 1048576u
+
+int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops)
+{
+	uint64_t id;
+	int r = idtable_add(&cs->nodes, n, cs->limits.nodes_all ? cs->limits.nodes_all : NODES_ALL, &id);
+
+	if (r < 0)
+		return r;
+	*n = (struct cfs_node){.ops = ops, .session = cs, .id = id, .refs = 1};
+	return 0;
+}
+
+struct cfs_node *cfs_node_ref(struct cfs_node *n)
+{
+	n->refs++;
+	return n;
+}
+
+static void reap_later(void *arg)
+{
+	struct cfs_session *cs = arg;
+
+	cs->reap_id = 0;
+	node_reap(cs);
+}
+
+/* The number dies at once; the memory at the end of the batch (or of the round), so that no caller further up the stack is
+ * left with a dangling pointer. */
+static void bury_if_unused(struct cfs_node *n)
+{
+	struct cfs_session *cs = n->session;
+
+	if (n->lookups || n->refs || n == cs->root)
+		return;
+	idtable_del(&cs->nodes, n->id);
+	n->id = 0;
+	n->next_dead = cs->dead;
+	cs->dead = n;
+	/* Without memory for the call the next batch's end does it. */
+	if (!cs->in_batch && !cs->freeing && !cs->reap_id)
+		loop_defer(cs->loop, reap_later, cs, &cs->reap_id);
+}
+
+struct cfs_node *cfs_node_unref(struct cfs_node *n)
+{
+	if (!n)
+		return NULL;
+	assert(n->refs > 0);
+	n->refs--;
+	bury_if_unused(n);
+	return NULL;
+}
+
+void node_reap(struct cfs_session *cs)
+{
+	/* Freeing one may bury another (a child holds its parent): until none is left. */
+	while (cs->dead) {
+		struct cfs_node *n = cs->dead;
+
+		cs->dead = n->next_dead;
+		n->ops->free(n);
+	}
+}
+
+struct cfs_node *cfs_node_find(struct cfs_session *cs, uint64_t id)
+{
+	return id == FUSE_ROOT_ID ? cs->root : idtable_find(&cs->nodes, id);
+}
+
+size_t cfs_node_count(struct cfs_session *cs)
+{
+	return cs->nodes.count;
+}
+
+void node_told(struct cfs_node *n)
+{
+	n->lookups++;
+}
+
+void node_untold(struct cfs_node *n)
+{
+	n->lookups--;
+	bury_if_unused(n);
+}
+
+void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups)
+{
+	struct cfs_node *n = cfs_node_find(cs, id);
+
+	if (!n)
+		return;
+	n->lookups -= lookups < n->lookups ? lookups : n->lookups;
+	bury_if_unused(n);
+}
+
+/* FNV-1a over the texts and their ends, then a finaliser (of splitmix64) that spreads short texts over all bits. */
+uint64_t cfs_ino(const char *first, ...)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+	va_list ap;
+
+	va_start(ap, first);
+	for (const char *s = first; s; s = va_arg(ap, const char *)) {
+		do
+			h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+		while (*s++);
+	}
+	va_end(ap);
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+	h ^= h >> 31;
+	return h > 1 ? h : 2;
+}

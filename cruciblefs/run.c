@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run/, run/<id>/ and run/<id>/limits/. */
+#include <stdio.h>
+#include <string.h>
+#include "base/fd.h"
+#include "cruciblefs/guestfs.h"
+#include "cruciblefs/tables.h"
+
+/* -- what files show and take -------------------------------------------------------------------- */
+
+static int bind_latest(struct cfs_about *a)
+{
+	a->bound = sandbox_latest_exec(a->sbx);
+	cfs_about_changed(a);
+	return 0;
+}
+
+static int bind_latest_done(struct cfs_about *a)
+{
+	bind_latest(a);
+	return cfs_bind_done(a);
+}
+
+static int bind_wait(struct cfs_about *a)
+{
+	bind_latest(a);
+	return a->bound ? 0 : -ENOENT;
+}
+
+static int show_status(const struct cfs_about *a, struct buf *out)
+{
+	return buf_addf(out, "%s\n", sandbox_status_name(sandbox_status(a->sbx)));
+}
+
+static int show_error(const struct cfs_about *a, struct buf *out)
+{
+	const char *words = sandbox_error(a->sbx);
+
+	return words[0] ? buf_addf(out, "%s\n", words) : 0;
+}
+
+static int show_uuid(const struct cfs_about *a, struct buf *out)
+{
+	return buf_addf(out, "%s\n", sandbox_uuid(a->sbx));
+}
+
+static int show_info(const struct cfs_about *a, struct buf *out)
+{
+	return sandbox_info_json(a->sbx, out);
+}
+
+static int show_usage(const struct cfs_about *a, struct buf *out)
+{
+	return sandbox_usage_json(a->sbx, out);
+}
+
+static int show_verbs(const struct cfs_about *a, struct buf *out)
+{
+	(void)a;
+	return buf_adds(out, sandbox_ctl_verbs);
+}
+
+static int store_ctl(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
+{
+	(void)len;
+	return sandbox_ctl(a->sbx, text, who, e);
+}
+
+static int show_attr(const struct cfs_about *a, struct buf *out)
+{
+	return sandbox_attr_show(a->sbx, (enum sandbox_attr)a->entry->arg, out);
+}
+
+static int store_attr(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
+{
+	return sandbox_attr_store(a->sbx, (enum sandbox_attr)a->entry->arg, text, len, who, e);
+}
+
+static int show_fs_link(const struct cfs_about *a, struct buf *out)
+{
+	(void)a;
+	return buf_adds(out, ".fs");
+}
+
+static int log_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd)
+{
+	return journal_open_log(cfs_tree_registry(a->tree), sandbox_uuid(a->sbx), who, ret_fd);
+}
+
+static uint64_t log_size(const struct cfs_about *a)
+{
+	int fd = -1;
+
+	return log_open(a, &a->owner, &fd) < 0 ? 0 : cfs_fd_size(fd);
+}
+
+static struct waitq *log_queue(const struct cfs_about *a)
+{
+	return journal_waitq(cfs_tree_registry(a->tree));
+}
+
+static int console_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd)
+{
+	(void)who;
+	return sandbox_console_open(a->sbx, ret_fd);
+}
+
+static uint64_t console_size(const struct cfs_about *a)
+{
+	int fd = -1;
+
+	return sandbox_console_open(a->sbx, &fd) < 0 ? 0 : cfs_fd_size(fd);
+}
+
+/* -- `.fs`: what is below is guestfs.c's ------------------------------------------------------------ */
+
+static void guest_lookup(struct cfs_req *r, const struct cfs_about *a, uint64_t ino)
+{
+	struct cfs_node *n;
+	struct stat st;
+	int code = guestfs_root(cfs_req_session(r), a->sbx, &n, &st);
+
+	(void)ino;
+	if (code < 0) {
+		cfs_reply_err(r, code);
+		return;
+	}
+	cfs_reply_entry(r, n, &st, 0, 0);
+	cfs_node_unref(n);
+}
+
+const struct cfs_kind cfs_kind_guest = {.name = "guest", .type = S_IFDIR, .lookup = guest_lookup};
+
+/* -- limits/ ----------------------------------------------------------------------------------------- */
+
+static const struct cfs_entry limits_entries[] = {
+	{.name = "vcpus", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_VCPUS, .show = show_attr, .store = store_attr},
+	{.name = "memory_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_MEMORY_MIB, .show = show_attr, .store = store_attr},
+	{.name = "disk_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_DISK_MIB, .show = show_attr, .store = store_attr},
+	{.name = "cpu_percent", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_CPU_PERCENT, .show = show_attr, .store = store_attr},
+	{.name = "io_mbps", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_IO_MBPS, .show = show_attr, .store = store_attr},
+	{.name = "timeout_s", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_TIMEOUT_S, .show = show_attr, .store = store_attr},
+	{.name = "exec_timeout_s", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_EXEC_TIMEOUT_S, .show = show_attr,
+	 .store = store_attr},
+	{.name = "output_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_OUTPUT_MIB, .show = show_attr, .store = store_attr},
+	{.name = "spool_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_SPOOL_MIB, .show = show_attr, .store = store_attr},
+	{.name = "pids", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_PIDS, .show = show_attr, .store = store_attr},
+};
+
+const struct cfs_table cfs_limits_table = {
+	.path = "run/<id>/limits",
+	.entries = limits_entries,
+	.count = ARRAY_LEN(limits_entries),
+	.user_may_hide = true,
+	.scratch = true,
+};
+
+/* -- run/<id>/ ----------------------------------------------------------------------------------------- */
+
+static const struct cfs_entry sandbox_entries[] = {
+	{.name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_latest, .show = cfs_show_command},
+	{.name = "stdin", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_STDIN},
+	{.name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_latest, .open_fd = cfs_output_open,
+	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
+	{.name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_latest, .open_fd = cfs_output_open,
+	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
+	{.name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_latest_done, .show = cfs_show_record},
+	{.name = "status", .kind = &cfs_kind_text, .mode = 0444, .show = show_status},
+	{.name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link},
+	{.name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_wait, .show = cfs_show_record},
+	{.name = "error", .kind = &cfs_kind_text, .mode = 0400, .show = show_error},
+	{.name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .show = show_verbs, .store = store_ctl},
+	{.name = "info.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_info},
+	{.name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .show = show_uuid},
+	{.name = "from", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_FROM, .show = show_attr, .store = store_attr},
+	{.name = "limits", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_limits_table},
+	{.name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .arg = ATTR_ENV, .show = show_attr,
+	 .store = store_attr},
+	{.name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table},
+	{.name = "lease", .kind = &cfs_kind_lease, .mode = 0600},
+	{.name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT},
+	{.name = "fs", .kind = &cfs_kind_link, .mode = 0777, .show = show_fs_link},
+	{.name = ".fs", .kind = &cfs_kind_guest, .mode = 0700, .flags = CFS_UNLISTED},
+	{.name = "log.jsonl", .kind = &cfs_kind_stream, .mode = 0400, .open_fd = log_open, .size = log_size, .queue = log_queue},
+	{.name = "console.log", .kind = &cfs_kind_stream, .mode = 0400, .open_fd = console_open, .size = console_size,
+	 .queue = cfs_sandbox_queue},
+	{.name = "usage.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_usage},
+};
+
+/* Who writes into these must not be left with a scratch file in the belief that it took a snapshot. */
+static const char *const later[] = {"snapshot", "snapshots", "net", "inherited", NULL};
+
+/* result.json comes and goes. */
+static uint64_t sandbox_stamp(const struct cfs_about *dir)
+{
+	uint64_t n = sandbox_latest_exec(dir->sbx);
+	struct execution *x = n ? sandbox_exec(dir->sbx, n) : NULL;
+
+	return x && exec_state(x) == EXEC_DONE;
+}
+
+const struct cfs_table cfs_sandbox_table = {
+	.path = "run/<id>",
+	.entries = sandbox_entries,
+	.count = ARRAY_LEN(sandbox_entries),
+	.stamp = sandbox_stamp,
+	.user_may_hide = true,
+	.scratch = true,
+	.reserved = later,
+};
+
+/* -- run/ ------------------------------------------------------------------------------------------------ */
+
+static const struct cfs_entry sandbox_dir = {.kind = &cfs_kind_dir, .mode = 0755, .dir = &cfs_sandbox_table};
+
+static void about_sandbox(struct cfs_about *c, struct sandbox *s)
+{
+	c->entry = &sandbox_dir;
+	c->sbx = s;
+	c->owner = sandbox_owner(s);
+	c->changed_ns = sandbox_created_ns(s);
+}
+
+static int run_child(struct cfs_about *c, const char *name)
+{
+	struct sandbox *s = registry_find(cfs_tree_registry(c->tree), name);
+
+	if (!s)
+		return -ENOENT;
+	c->place = cfs_tree_place(c->tree, s);
+	if (!c->place)
+		return -ENOMEM;
+	about_sandbox(c, s);
+	return 0;
+}
+
+static void run_list(const struct cfs_about *dir, cfs_list_fn *fn, void *arg)
+{
+	struct registry *reg = cfs_tree_registry(dir->tree);
+	struct cfs_about c = *dir; /* with run's own place: listing makes nothing */
+
+	for (struct sandbox *s = registry_next(reg, NULL); s; s = registry_next(reg, s)) {
+		about_sandbox(&c, s);
+		if (!fn(arg, sandbox_name(s), &c))
+			return;
+	}
+}
+
+static uint64_t run_stamp(const struct cfs_about *dir)
+{
+	struct registry *reg = cfs_tree_registry(dir->tree);
+	uint64_t h = 0;
+
+	for (struct sandbox *s = registry_next(reg, NULL); s; s = registry_next(reg, s))
+		h = h * 31 + cfs_ino(sandbox_uuid(s), sandbox_name(s), NULL);
+	return h;
+}
+
+static int run_mkdir(const struct cfs_about *dir, const char *name, const struct cfs_who *who, struct err *e)
+{
+	struct sandbox *s;
+
+	return registry_create(cfs_tree_registry(dir->tree), name, who, &s, e);
+}
+
+static int run_rmdir(const struct cfs_about *c, const struct cfs_who *who, struct err *e)
+{
+	(void)e;
+	registry_destroy(cfs_tree_registry(c->tree), c->sbx, who, "rmdir");
+	return 0;
+}
+
+static int run_rename(const struct cfs_about *c, const char *to, const struct cfs_who *who, struct err *e)
+{
+	return registry_rename(cfs_tree_registry(c->tree), c->sbx, to, who, e);
+}
+
+const struct cfs_table cfs_run_table = {
+	.path = "run",
+	.child = run_child,
+	.list = run_list,
+	.stamp = run_stamp,
+	.mkdir = run_mkdir,
+	.rmdir = run_rmdir,
+	.rename = run_rename,
+};

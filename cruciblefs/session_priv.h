@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Innards of the FUSE session, shared by session.c (life and loop), dispatch.c (libfuse's table), request.c (waiting, answers),
+ * handle.c (open handles, limits of each uid), poll.c, dirbuf.c and node.c. */
+#ifndef CRUCIBLE_SESSION_PRIV_H
+#define CRUCIBLE_SESSION_PRIV_H
+
+#include <fuse_lowlevel.h>
+#include "cruciblefs/idtable.h"
+#include "cruciblefs/session.h"
+
+struct uid_count { /* what one uid holds; dropped when both are 0 */
+	uid_t uid;
+	unsigned open, parked;
+};
+
+struct cfs_session {
+	struct loop *loop;
+	struct registry *registry;
+	struct fuse_session *se;
+	struct fuse_buf in; /* the request being read */
+	int fd;
+	bool socket;
+	loop_id io_id;
+	struct cfs_limits limits;
+	void (*on_end)(void *arg);
+	void *on_end_arg;
+	bool stopping, ended;
+	bool freeing;	    /* nodes go whatever their counts */
+	bool init_answer;   /* the next message written is the answer to INIT */
+	bool parallel_dirops;
+	bool in_batch;	    /* requests are being received: run_interrupts() follows */
+	bool interrupts;    /* a parked request has its flag set */
+	loop_id intr_id;    /* run_interrupts() outside a batch */
+
+	struct cfs_req *parked_first, *parked_last;
+	unsigned nparked;
+	struct uid_count *uids;
+	size_t nuids, uids_cap;
+	struct idtable handles, nodes;
+	struct cfs_node *root;
+	void (*root_closing)(struct cfs_node *root);
+	struct cfs_node *dead; /* counts are 0: freed at the end of the batch or by reap_id */
+	loop_id reap_id;
+};
+
+struct cfs_req {
+	struct cfs_session *cs;
+	fuse_req_t fr;
+	struct cfs_who who;
+	pid_t pid;
+	mode_t umask;
+	bool plus;	      /* readdirplus */
+	bool answered, parked, interrupted;
+	unsigned depth;	      /* inside an ops, again or cancel function: the end of that one frees */
+	struct cfs_node *node, *node2; /* references, so that they outlive the request */
+	struct cfs_handle *h; /* pinned */
+	cfs_again_fn *again;
+	cfs_cancel_fn *cancel;
+	void *arg;
+	struct waiter w;
+	struct cfs_req *prev, *next; /* of the parked */
+	void *data;
+};
+
+/* -- request.c */
+struct cfs_req *req_new(struct cfs_session *cs, fuse_req_t fr); /* NULL: ENOMEM was answered */
+void req_leave(struct cfs_req *r); /* the ops function has returned: freed when answered */
+void req_run_interrupts(struct cfs_session *cs);
+void req_cancel_all(struct cfs_session *cs, int code);
+int req_answer_buf(struct cfs_req *r, const void *data, size_t len); /* 0, or it did not arrive */
+void req_answer_poll(struct cfs_req *r, unsigned ready);
+
+/* -- handle.c */
+struct cfs_handle *handle_find(struct cfs_session *cs, uint64_t fh);
+void handle_pin(struct cfs_handle *h);
+void handle_unpin(struct cfs_handle *h);
+/* What one uid holds. */
+struct uid_count *uid_count_get(struct cfs_session *cs, uid_t uid); /* made when absent; NULL: no memory */
+void uid_count_put(struct cfs_session *cs, uid_t uid);		    /* drop it when both are 0 */
+
+/* -- poll.c */
+void poll_request(struct cfs_req *r, struct cfs_handle *h, struct fuse_pollhandle *ph);
+void poll_forget(struct cfs_handle *h); /* at release */
+
+/* -- node.c */
+void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups);
+void node_told(struct cfs_node *n);	/* one lookup more */
+void node_untold(struct cfs_node *n);	/* the answer did not arrive */
+void node_reap(struct cfs_session *cs); /* free what is dead */
+
+/* -- dispatch.c */
+extern const struct fuse_lowlevel_ops cfs_lowlevel_ops;
+
+#endif

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# The tests: what runs them is tests/run.sh, what they print ends with `N passed, N failed, N skipped`.
+#
+#   E2E='01_hello 2*'         only these scripts of tests/e2e (names or patterns without .sh)
+#   CRUCIBLE_MUST_RUN=1       a skip is a failure
+#   CRUCIBLE_TEST_PYTHON=1    the scripts that need python build that profile (it takes minutes, once)
+#   JOBS=N                    tests at once (1)
+
+JOBS      ?= 1
+TESTSTORE := build/teststore
+RUNNER    := tests/run.sh -j $(JOBS)
+# Downloaded packages outlive `make clean`.
+export CRUCIBLE_DEB_CACHE ?= $(CURDIR)/cache/debs
+
+# This list is read last, so UNIT and FUZZ are whole.
+TEST_UNIT := $(addprefix $(B)/unit/,$(UNIT))
+TEST_FUZZ := $(addprefix $(B)/fuzz/,$(FUZZ))
+FUZZ_SPECS := $(foreach f,$(FUZZ),$(B)/fuzz/$(f)::tests/fuzz/corpus/$(f))
+E2E_ALL   := $(sort $(wildcard tests/e2e/[0-9]*.sh))
+E2E_SPECS := $(if $(E2E),$(sort $(foreach e,$(E2E),$(wildcard tests/e2e/$(e).sh))),$(E2E_ALL))
+# Those that need no guest come first: what is broken shows early.
+E2E_SAN   := 01_hello 02_reading 05_names 06_control 07_one_command 08_waiting 10_owners 11_daemon 14_restart 25_slots 40_files
+
+# -- the profiles that tests boot: one store for all, read only; each test links what it needs into its own -----------------
+
+TEST_PROFILES := tiny $(if $(filter 1,$(CRUCIBLE_TEST_PYTHON)),base python)
+TEST_AGENT := build/release/libexec/crucible-agent
+
+.PHONY: teststore
+teststore: $(addprefix $(TESTSTORE)/.built-,$(TEST_PROFILES)) ## build the profiles that the tests boot (root)
+
+ifeq ($(CONFIG),release)
+$(TESTSTORE)/.built-%: $(TEST_AGENT) $(wildcard tools/profile/*.sh tools/profile/profiles/*.profile) tools/profile/crucible-profile
+	$(say) PROFILE $*
+	$(Q)mkdir -p $(@D)
+	$(Q)if [ "$$(id -u)" = 0 ]; then tools/profile/crucible-profile build $* --store $(TESTSTORE) --agent $(TEST_AGENT) && touch $@; \
+		else echo "teststore: only root can build it; the end-to-end tests will skip"; fi
+else
+$(TESTSTORE)/.built-%: FORCE
+	$(Q)$(MAKE) --no-print-directory CONFIG=release $@
+endif
+
+# -- for people --------------------------------------------------------------------------------------------------------------
+
+.PHONY: check
+check: all $(TEST_UNIT) $(TEST_FUZZ) teststore ## all tests: unit, fuzz corpora, end to end (root, or those skip)
+	$(Q)$(RUNNER) -t 300 $(TEST_UNIT) $(FUZZ_SPECS) $(E2E_ALL)
+
+.PHONY: check-unit
+check-unit: $(TEST_UNIT) $(TEST_FUZZ) all ## unit tests, and the fuzz targets over their corpora
+	$(Q)$(RUNNER) $(TEST_UNIT) $(FUZZ_SPECS)
+
+.PHONY: check-e2e
+check-e2e: all teststore ## end to end: the daemon, the mount and guests; E2E='01_hello 2*' takes some
+	$(Q)$(RUNNER) -t 300 $(E2E_SPECS)
+
+# What the sanitized daemon cannot be: under system call filters it may need calls that no release build makes; the
+# lists name them. Leaks count.
+SAN_ENV := ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:disable_coredump=1:handle_abort=1 \
+	UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=report_objects=0
+
+.PHONY: check-san
+check-san: teststore ## the same under address and undefined-behaviour sanitizers: unit, fuzz corpora, some end to end
+	$(Q)$(MAKE) --no-print-directory CONFIG=san san-programs
+	$(Q)$(SAN_ENV) CRUCIBLE_BUILD=$(CURDIR)/build/san $(RUNNER) -l san -t 600 \
+		$(patsubst $(B)/%,build/san/%,$(TEST_UNIT) $(FUZZ_SPECS)) \
+		$(foreach e,$(if $(E2E),$(E2E),$(E2E_SAN)),$(wildcard tests/e2e/$(e).sh))
+
+.PHONY: san-programs
+san-programs: all $(TEST_UNIT) $(TEST_FUZZ)
+
+TSAN_UNIT := $(filter test_loop test_pool test_waitq test_log,$(UNIT))
+.PHONY: check-tsan
+check-tsan: ## what threads share (loop, pool, log) under the thread sanitizer
+	$(Q)$(MAKE) --no-print-directory CONFIG=tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))
+	$(Q)TSAN_OPTIONS=halt_on_error=1 $(RUNNER) -l tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))
+
+FUZZ_SECONDS ?= 20
+.PHONY: fuzz-smoke
+fuzz-smoke: ## each fuzz target under libFuzzer for FUZZ_SECONDS (20), from its corpus (clang)
+	$(Q)$(MAKE) --no-print-directory CONFIG=fuzz $(addprefix build/fuzz/fuzz/,$(FUZZ))
+	$(Q)mkdir -p build/test-logs
+	$(Q)$(RUNNER) -l smoke -t $$(($(FUZZ_SECONDS) + 60)) $(foreach f,$(FUZZ),build/fuzz/fuzz/$(f)::-max_total_time=$(FUZZ_SECONDS)::\
+	-timeout=10::-print_final_stats=1::-artifact_prefix=$(CURDIR)/build/test-logs/$(f)-::.::tests/fuzz/corpus/$(f))
+
+.PHONY: lint
+lint: compile_commands.json ## formatters and analysers; each skips when its tool is absent
+	$(Q)$(RUNNER) -t 900 $(sort $(wildcard tests/lint/*.sh))
+
+# One object a source file, as clang-tidy wants it; without a tool of its own.
+compile_commands.json: $(B)/flags Makefile $(wildcard */module.mk */*/*.mk tests/module.mk)
+	$(Q){ echo '['; for f in $(sort $(foreach t,$(LIBS) $(PROGS) $(UNIT) $(FUZZ),$(filter %.c,$($(t)_SRCS)))); do \
+		printf '%s{"directory":"%s","file":"%s","command":"clang %s -c %s"}' "$$c" '$(CURDIR)' "$$f" \
+		"$$(printf %s '$(subst ','\'',$(CSTD) $(WARN) $(DEFS) $(INCLUDES) $(PKG_CFLAGS))' | sed 's/\\/\\\\/g; s/"/\\"/g')" "$$f"; \
+		c=','; echo; done; echo ']'; } > $@

@@ -1,0 +1,84 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The main path once more under KVM: crucible runs a machine (software emulation shows it a processor with AMD's extension), and in it
+# crucible runs again, with a real /dev/kvm. What the inner one prints is the result.
+#
+#   tests/nested/run.sh BUILD_DIR
+set -euo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+build=$top/${1:?usage: tests/nested/run.sh BUILD_DIR}
+work=$top/build/nested
+mnt=$work/mnt
+daemon=
+
+cleanup() {
+	if [ -n "$daemon" ]; then
+		kill "$daemon" 2>/dev/null || true
+		wait "$daemon" 2>/dev/null || true
+	fi
+	rm -f "$work/ready"
+}
+trap cleanup EXIT
+
+mkdir -p "$work/store" "$mnt"
+for profile in tiny nested; do
+	"$build/libexec/crucible-profile" build "$profile" --store "$work/store" --profiles "$top/tests/nested" |
+		sed -u 's/^progress/nested: building/'
+done
+
+rm -f "$work/ready"
+mkfifo "$work/ready"
+"$build/libexec/crucibled" --mount "$mnt" --store "$work/store" --set accel=tcg --ready-fd 9 --log-level warn 9> "$work/ready" &
+daemon=$!
+read -r -t 60 _ < "$work/ready" || { echo "FAIL nested: the outer daemon did not come up"; exit 1; }
+
+rmdir "$mnt/run/nested" 2>/dev/null || true
+box=$mnt/run/nested
+mkdir "$box"
+echo profile:nested > "$box/from"
+echo 2 > "$box/limits/vcpus"
+echo 4096 > "$box/limits/memory_mib"
+echo 8192 > "$box/limits/disk_mib"
+echo 900 > "$box/limits/exec_timeout_s"
+
+# What the inner one needs: the build under test, and a store with the small guest.
+stage=$work/stage
+rm -rf "$stage"
+mkdir -p "$stage/root/nested/store/profiles"
+cp -a "$build/bin" "$build/libexec" "$stage/root/nested/"
+cp -a --sparse=always "$work/store/boot" "$stage/root/nested/store/"
+cp -a --sparse=always "$work/store/profiles/tiny" "$stage/root/nested/store/profiles/"
+cp "$top/tests/nested/inner.sh" "$stage/root/nested/"
+chown -R 0:0 "$stage"
+tar -C "$stage" -c root > "$box/import"
+rm -rf "$stage"
+case $(cat "$box/wait") in
+*'"exit_code":0'*) ;;
+*)
+	cat "$box/result.json"
+	echo "FAIL nested: the build could not be brought in"
+	exit 1
+	;;
+esac
+
+echo 'bash /root/nested/inner.sh 2>&1' > "$box/cmd"
+record=$(cat "$box/wait")
+out=$(cat "$box/stdout")
+printf '%s\n' "$out"
+rmdir "$box"
+# grep -c prints 0 and fails when there is none.
+passed=$(grep -c '^ok ' <<<"$out") || true
+failed=$(grep -c '^FAIL ' <<<"$out") || true
+case $record in
+*'"exit_code":0'*) ;;
+*) [ "$failed" -gt 0 ] || failed=1 ;;
+esac
+# 17 checks: fewer mean that the inner script ended early.
+if [ "$passed" -lt 17 ] && [ "$failed" -eq 0 ]; then
+	echo "FAIL nested: only $passed checks were made"
+	failed=1
+fi
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

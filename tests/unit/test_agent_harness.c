@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test_agent_harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/loop.h"
+
+void skip_because(const char *cause)
+{
+	const char *must = getenv("CRUCIBLE_MUST_RUN");
+
+	if (must && strcmp(must, "1") == 0)
+		fail_msg("must run, but: %s", cause);
+	print_message("skipped: %s\n", cause);
+	skip();
+}
+
+/* -- frames ----------------------------------------------------------------------------------------- */
+
+static void flush_port(struct port *p)
+{
+	while (p->out.len > 0) {
+		ssize_t n = send(p->fd, p->out.data, p->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EAGAIN)
+			return;
+		assert_true(n > 0);
+		buf_drop(&p->out, (size_t)n);
+	}
+}
+
+/* Queued whole: what is received while it is sent may itself be answered by a frame. */
+void host_send_raw(struct host *h, int port, const void *data, size_t len)
+{
+	struct port *p = &h->port[port];
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+
+	assert_int_equal(buf_add(&p->out, data, len), 0);
+	flush_port(p);
+	while (p->out.len > AG_WINDOW && !h->pumping) {
+		assert_true(now_ns() < end);
+		host_pump(h, 20);
+	}
+}
+
+void host_send(struct host *h, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len)
+{
+	uint8_t frame[AG_HEADER_LEN + AG_PAYLOAD_MAX];
+
+	assert_true(len <= AG_PAYLOAD_MAX);
+	ag_frame_header(frame, type, flags, stream, h->port[port].seq_out++, (uint32_t)len);
+	if (len)
+		memcpy(frame + AG_HEADER_LEN, data, len);
+	host_send_raw(h, port, frame, AG_HEADER_LEN + len);
+}
+
+static struct cmd *find_cmd(struct host *h, uint32_t stream)
+{
+	for (size_t i = 0; i < STREAMS_MAX; i++)
+		if (h->cmd[i].stream == stream)
+			return &h->cmd[i];
+	return NULL;
+}
+
+static struct json_object *parse(const struct ag_frame *f)
+{
+	struct json_object *o = NULL;
+	struct err e = {0};
+
+	if (json_parse((const char *)f->payload, f->len, &o, &e) < 0)
+		fail_msg("agent's JSON: %s", e.msg);
+	return o;
+}
+
+static void give_credit(struct host *h, struct cmd *c, enum ag_which which, size_t len)
+{
+	uint64_t *due = &c->unreturned[which == AG_STDERR];
+	uint8_t le[4];
+
+	*due += len;
+	if (c->keep_credit || *due == 0)
+		return;
+	for (int i = 0; i < 4; i++)
+		le[i] = (uint8_t)(*due >> (8 * i));
+	*due = 0;
+	host_send(h, BULK, AG_CREDIT, which, c->stream, le, 4);
+}
+
+static void take_data(struct host *h, const struct ag_frame *f)
+{
+	struct cmd *c = find_cmd(h, f->stream);
+	enum ag_which which = f->flags & AG_WHICH_MASK;
+	struct buf *to;
+
+	assert_non_null(c);
+	assert_true(which == AG_STDOUT || which == AG_STDERR);
+	to = which == AG_STDOUT ? &c->out : &c->err;
+	assert_int_equal(buf_add(to, f->payload, f->len), 0);
+	give_credit(h, c, which, f->len);
+}
+
+static void take_credit(struct host *h, const struct ag_frame *f)
+{
+	struct cmd *c = find_cmd(h, f->stream);
+	struct wire_rd r;
+	uint32_t n;
+
+	wire_rd_init(&r, f->payload, f->len);
+	n = wire_u32(&r);
+	assert_non_null(c);
+	if ((f->flags & AG_WHICH_MASK) == AG_STDIN)
+		c->stdin_credit += n;
+	else if ((f->flags & AG_WHICH_MASK) == AG_SCRIPT)
+		c->script_credit += n;
+	else
+		fail_msg("credit for an output");
+	assert_true(c->stdin_credit <= AG_WINDOW && c->script_credit <= AG_WINDOW);
+}
+
+static void take_fs(struct host *h, const struct ag_frame *f)
+{
+	struct fsrep *rep = &h->fs[h->nfs++];
+	struct wire_rd r;
+
+	assert_true(h->nfs <= AG_FS_INFLIGHT_MAX);
+	wire_rd_init(&r, f->payload, f->len);
+	rep->id = f->stream;
+	rep->op = f->flags;
+	rep->code = (int)wire_u32(&r);
+	buf_init(&rep->data, AG_PAYLOAD_MAX);
+	assert_int_equal(buf_add(&rep->data, r.p, wire_left(&r)), 0);
+}
+
+static void take_frame(struct host *h, int port, const struct ag_frame *f)
+{
+	struct cmd *c = find_cmd(h, f->stream);
+
+	if (f->type == AG_HELLO)
+		h->port[CONTROL].seq_in = 0;
+	/* What was under way from the older epoch: see proto.h. */
+	if (port == BULK ? h->stale && (f->seq != 0 || !h->hello)
+			 : !h->hello && f->type != AG_HELLO && f->type != AG_STAGE && f->type != AG_BYE)
+		return;
+	if (h->stale && port == BULK) {
+		h->stale = false;
+		h->port[BULK].seq_in = 0;
+	}
+	assert_int_equal(f->seq, h->port[port].seq_in);
+	h->port[port].seq_in++;
+	if (port == BULK) {
+		if (f->type == AG_DATA)
+			take_data(h, f);
+		else if (f->type == AG_CREDIT)
+			take_credit(h, f);
+		else if (f->type == AG_FS_REP)
+			take_fs(h, f);
+		else
+			fail_msg("type %u on bulk", f->type);
+		return;
+	}
+	switch (f->type) {
+	case AG_HELLO:
+		json_object_put(h->hello);
+		h->hello = parse(f);
+		break;
+	case AG_PONG:
+		h->pongs++;
+		break;
+	case AG_SYNCED:
+		h->synced++;
+		break;
+	case AG_BYE:
+		h->bye.len = 0;
+		buf_add(&h->bye, f->payload, f->len);
+		break;
+	case AG_STAGE:
+		break;
+	case AG_EXEC_STARTED:
+		assert_non_null(c);
+		assert_null(c->exit);
+		c->started = true;
+		break;
+	case AG_EXIT:
+		assert_non_null(c);
+		assert_null(c->exit);
+		c->exit = parse(f);
+		break;
+	default:
+		fail_msg("type %u on control", f->type);
+	}
+}
+
+static void take_bytes(struct host *h, int port)
+{
+	static uint8_t raw[256 * 1024];
+	struct port *p = &h->port[port];
+	struct ag_frame f;
+	size_t at = 0;
+	ssize_t n;
+	long len;
+
+	n = recv(p->fd, raw, sizeof(raw), MSG_DONTWAIT);
+	if (n < 0 && errno == EAGAIN)
+		return;
+	if (n <= 0)
+		fail_msg("the agent closed port %d", port);
+	assert_int_equal(buf_add(&p->in, raw, (size_t)n), 0);
+	while ((len = ag_frame_parse(p->in.data + at, p->in.len - at, &f)) > 0) {
+		take_frame(h, port, &f);
+		at += (size_t)len;
+	}
+	assert_true(len == 0);
+	buf_drop(&p->in, at);
+}
+
+void host_pump(struct host *h, int ms)
+{
+	struct pollfd pfd[2];
+
+	for (int i = 0; i < 2; i++)
+		pfd[i] = (struct pollfd){h->port[i].fd, h->port[i].out.len ? POLLIN | POLLOUT : POLLIN, 0};
+	if (poll(pfd, 2, ms) <= 0)
+		return;
+	h->pumping = true;
+	for (int i = 0; i < 2; i++) {
+		if (pfd[i].revents & POLLOUT)
+			flush_port(&h->port[i]);
+		if (pfd[i].revents & ~POLLOUT)
+			take_bytes(h, i);
+	}
+	h->pumping = false;
+}
+
+void host_until(struct host *h, bool (*done)(struct host *h, void *arg), void *arg)
+{
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+
+	while (!done(h, arg)) {
+		if (now_ns() > end)
+			fail_msg("waited %d ms in vain", PATIENCE_MS);
+		host_pump(h, 100);
+	}
+}
+
+/* -- life -------------------------------------------------------------------------------------------- */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+static void find_program(char path[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 64);
+	char *slash;
+
+	assert_true(n > 0);
+	path[n] = '\0';
+	for (int i = 0; i < 2; i++) { /* build/CONFIG/unit/test -> build/CONFIG */
+		slash = strrchr(path, '/');
+		assert_non_null(slash);
+		*slash = '\0';
+	}
+	strcat(path, "/libexec/crucible-agent");
+	if (access(path, X_OK) < 0)
+		fail_msg("%s is not built", path);
+}
+
+/* A cgroup2 directory that we may write to, outside of the agent's own; "" when there is none. */
+static void make_cgroup(char path[128])
+{
+	static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	char probe[160];
+
+	for (size_t i = 0; i < ARRAY_LEN(mounts); i++) {
+		snprintf(probe, sizeof(probe), "%s/cgroup.controllers", mounts[i]);
+		if (access(probe, F_OK) < 0)
+			continue;
+		snprintf(path, 128, "%s/crucible-test-%d", mounts[i], getpid());
+		if (mkdir(path, 0755) == 0 || errno == EEXIST)
+			return;
+	}
+	path[0] = '\0';
+}
+
+static void start_agent(struct host *h, int control, int bulk)
+{
+	char program[PATH_MAX], fds[32];
+	char *argv[] = {program, (char *)"--test-fds", fds, (char *)"--root", h->root, (char *)"--cgroup", h->cgroup, NULL};
+
+	find_program(program);
+	snprintf(fds, sizeof(fds), "%d,%d", control, bulk);
+	if (!h->cgroup[0])
+		argv[5] = NULL;
+	h->pid = fork();
+	assert_true(h->pid >= 0);
+	if (h->pid > 0)
+		return;
+	fd_set_cloexec(control, false);
+	fd_set_cloexec(bulk, false);
+	execv(program, argv);
+	_exit(127);
+}
+
+static struct host *host_new(bool cgroup)
+{
+	struct host *h = calloc(1, sizeof(*h));
+	int c[2], b[2];
+
+	assert_non_null(h);
+	strcpy(h->root, "/tmp/agent-test-XXXXXX");
+	assert_non_null(mkdtemp(h->root));
+	if (cgroup)
+		make_cgroup(h->cgroup);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, c), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, b), 0);
+	h->port[CONTROL].fd = c[0];
+	h->port[BULK].fd = b[0];
+	for (int i = 0; i < 2; i++) {
+		buf_init(&h->port[i].in, 1 << 20);
+		buf_init(&h->port[i].out, 16 << 20);
+	}
+	buf_init(&h->bye, AG_PAYLOAD_MAX);
+	start_agent(h, c[1], b[1]);
+	close(c[1]);
+	close(b[1]);
+	h->next_stream = 1;
+	return h;
+}
+
+static bool has_hello(struct host *h, void *arg)
+{
+	(void)arg;
+	return h->hello != NULL;
+}
+
+void host_hello(struct host *h, uint64_t epoch)
+{
+	char json[128];
+	int n = snprintf(json, sizeof(json), "{\"version_min\":1,\"version_max\":1,\"epoch\":%llu,\"wall_ns\":%llu}",
+			 (unsigned long long)epoch, (unsigned long long)wall_ns());
+
+	json_object_put(h->hello);
+	h->hello = NULL;
+	h->stale = true;
+	h->port[CONTROL].seq_out = h->port[BULK].seq_out = 0;
+	host_send(h, CONTROL, AG_HELLO, 0, 0, json, (size_t)n);
+	host_send(h, BULK, AG_HELLO, 0, 0, json, (size_t)n);
+	host_until(h, has_hello, NULL);
+}
+
+int agent_setup_silent(void **state)
+{
+	*state = host_new(true);
+	return 0;
+}
+
+int agent_setup(void **state)
+{
+	agent_setup_silent(state);
+	host_hello(*state, 1);
+	return 0;
+}
+
+int agent_setup_without_cgroup(void **state)
+{
+	*state = host_new(false);
+	host_hello(*state, 1);
+	return 0;
+}
+
+static void cmd_free(struct cmd *c)
+{
+	buf_fini(&c->out);
+	buf_fini(&c->err);
+	json_object_put(c->exit);
+	memset(c, 0, sizeof(*c));
+}
+
+/* Kill what a failed test left, then remove the cgroups; processes take a moment to go. */
+static int remove_cgroup(const char *path)
+{
+	char sub[160], kill_file[192];
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+	int fd;
+
+	snprintf(sub, sizeof(sub), "%s/cmds", path);
+	snprintf(kill_file, sizeof(kill_file), "%s/cgroup.kill", path);
+	do {
+		DIR *d = opendir(sub);
+
+		fd = open(kill_file, O_WRONLY | O_CLOEXEC);
+		if (fd >= 0 && write(fd, "1", 1) < 0)
+			print_message("%s: %s\n", kill_file, strerror(errno));
+		fd_close(&fd);
+		for (struct dirent *de; d && (de = readdir(d));)
+			if (de->d_type == DT_DIR && de->d_name[0] != '.')
+				unlinkat(dirfd(d), de->d_name, AT_REMOVEDIR);
+		if (d)
+			closedir(d);
+		rmdir(sub);
+		if (rmdir(path) == 0)
+			return 0;
+		poll(NULL, 0, 5);
+	} while (now_ns() < end);
+	return -errno;
+}
+
+int agent_teardown(void **state)
+{
+	struct host *h = *state;
+	int status = 0, r;
+
+	shutdown(h->port[CONTROL].fd, SHUT_RDWR);
+	shutdown(h->port[BULK].fd, SHUT_RDWR);
+	while (waitpid(h->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	for (int i = 0; i < 2; i++) {
+		close(h->port[i].fd);
+		buf_fini(&h->port[i].in);
+		buf_fini(&h->port[i].out);
+	}
+	for (size_t i = 0; i < STREAMS_MAX; i++)
+		cmd_free(&h->cmd[i]);
+	for (size_t i = 0; i < h->nfs; i++)
+		buf_fini(&h->fs[i].data);
+	buf_fini(&h->bye);
+	json_object_put(h->hello);
+	r = h->cgroup[0] ? remove_cgroup(h->cgroup) : 0;
+	nftw(h->root, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	free(h);
+	if (r < 0)
+		print_message("cgroup not removed: %s\n", strerror(-r));
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		print_message("the agent ended with wait status %#x\n", status);
+	return r < 0 || status != 0 ? -1 : 0;
+}
+
+/* -- commands ------------------------------------------------------------------------------------------ */
+
+static void send_exec(struct host *h, uint32_t stream, const char *json)
+{
+	size_t len = strlen(json);
+
+	for (; len > AG_PAYLOAD_MAX; json += AG_PAYLOAD_MAX, len -= AG_PAYLOAD_MAX)
+		host_send(h, CONTROL, AG_EXEC, AG_MORE, stream, json, AG_PAYLOAD_MAX);
+	host_send(h, CONTROL, AG_EXEC, 0, stream, json, len);
+}
+
+static struct cmd *cmd_new(struct host *h)
+{
+	struct cmd *c = NULL;
+
+	/* A free place, or that of one that has ended longest ago. */
+	for (size_t i = 0; i < STREAMS_MAX; i++) {
+		struct cmd *at = &h->cmd[i];
+
+		if (!c || (c->stream && (!at->stream || (at->exit && (!c->exit || at->stream < c->stream)))))
+			c = at;
+	}
+	assert_true(!c->stream || c->exit);
+	cmd_free(c);
+	c->stream = h->next_stream++;
+	c->stdin_credit = c->script_credit = AG_WINDOW;
+	buf_init(&c->out, 64 << 20);
+	buf_init(&c->err, 64 << 20);
+	return c;
+}
+
+struct cmd *cmd_open(struct host *h, const char *fmt, ...)
+{
+	struct cmd *c = cmd_new(h);
+	char *json;
+	va_list ap;
+
+	va_start(ap, fmt);
+	assert_true(vasprintf(&json, fmt, ap) >= 0);
+	va_end(ap);
+	send_exec(h, c->stream, json);
+	free(json);
+	return c;
+}
+
+struct cmd *cmd_script(struct host *h, const char *members, const char *script)
+{
+	struct cmd *c = cmd_open(h, "{\"script\":true%s%s}", *members ? "," : "", members);
+
+	cmd_write(h, c, AG_SCRIPT, script, strlen(script), true);
+	return c;
+}
+
+void cmd_write(struct host *h, struct cmd *c, enum ag_which which, const void *data, size_t len, bool eof)
+{
+	uint64_t *credit = which == AG_STDIN ? &c->stdin_credit : &c->script_credit;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+	const uint8_t *p = data;
+
+	while (len > 0 && !c->exit) {
+		size_t n = len < AG_PAYLOAD_MAX ? len : AG_PAYLOAD_MAX;
+
+		if (n > *credit)
+			n = *credit;
+		if (n == 0) {
+			assert_true(now_ns() < end);
+			host_pump(h, 100);
+			continue;
+		}
+		*credit -= n; /* before: credit can come while it is sent */
+		host_send(h, BULK, AG_DATA, (uint8_t)which, c->stream, p, n);
+		p += n;
+		len -= n;
+	}
+	if (eof && !c->exit)
+		host_send(h, BULK, AG_DATA, (uint8_t)which | AG_EOF, c->stream, NULL, 0);
+}
+
+static bool is_over(struct host *h, void *arg)
+{
+	struct cmd *c = arg;
+
+	(void)h;
+	return c->exit && (uint64_t)cmd_int(c, "stdout_bytes") <= c->out.len && (uint64_t)cmd_int(c, "stderr_bytes") <= c->err.len;
+}
+
+void cmd_wait(struct host *h, struct cmd *c)
+{
+	host_until(h, is_over, c);
+	assert_int_equal(cmd_int(c, "stdout_bytes"), c->out.len);
+	assert_int_equal(cmd_int(c, "stderr_bytes"), c->err.len);
+}
+
+struct cmd *sh(struct host *h, const char *script)
+{
+	struct cmd *c = cmd_script(h, "", script);
+
+	cmd_wait(h, c);
+	return c;
+}
+
+static struct json_object *member(const struct cmd *c, const char *key)
+{
+	struct json_object *v;
+
+	assert_non_null(c->exit);
+	if (!json_object_object_get_ex(c->exit, key, &v))
+		fail_msg("no %s in EXIT", key);
+	return v;
+}
+
+int64_t cmd_int(const struct cmd *c, const char *key)
+{
+	return json_object_get_int64(member(c, key));
+}
+
+bool cmd_bool(const struct cmd *c, const char *key)
+{
+	return json_object_get_boolean(member(c, key));
+}
+
+const char *cmd_str(const struct cmd *c, const char *key)
+{
+	return json_object_get_string(member(c, key));
+}
+
+const char *cmd_out(struct cmd *c)
+{
+	return buf_str(&c->out);
+}
+
+const char *cmd_err(struct cmd *c)
+{
+	return buf_str(&c->err);
+}
+
+/* -- files ------------------------------------------------------------------------------------------------ */
+
+void put_args(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	buf_init(b, AG_PAYLOAD_MAX);
+	va_start(ap, fmt);
+	for (; *fmt; fmt++) {
+		if (*fmt == 's') {
+			wire_put_str(b, va_arg(ap, const char *));
+		} else if (*fmt == 'u') {
+			wire_put_u32(b, va_arg(ap, uint32_t));
+		} else if (*fmt == 'U') {
+			wire_put_u64(b, va_arg(ap, uint64_t));
+		} else if (*fmt == 'b') {
+			wire_put_u8(b, (uint8_t)va_arg(ap, int));
+		} else if (*fmt == 'B') {
+			const void *data = va_arg(ap, const void *);
+
+			wire_put_bytes(b, data, va_arg(ap, size_t));
+		}
+	}
+	va_end(ap);
+}
+
+uint32_t fs_send(struct host *h, uint8_t op, struct buf *args)
+{
+	uint32_t id = ++h->next_fs;
+
+	host_send(h, BULK, AG_FS_REQ, op, id, args->data, args->len);
+	buf_fini(args);
+	return id;
+}
+
+static bool has_reply(struct host *h, void *arg)
+{
+	uint32_t id = *(uint32_t *)arg;
+
+	for (size_t i = 0; i < h->nfs; i++)
+		if (h->fs[i].id == id)
+			return true;
+	return false;
+}
+
+/* Valid until the next call. */
+struct fsrep *fs_wait(struct host *h, uint32_t id)
+{
+	static struct fsrep last;
+
+	host_until(h, has_reply, &id);
+	for (size_t i = 0; i < h->nfs; i++) {
+		if (h->fs[i].id != id)
+			continue;
+		buf_fini(&last.data);
+		last = h->fs[i];
+		h->fs[i] = h->fs[--h->nfs];
+		return &last;
+	}
+	return NULL;
+}
+
+struct fsrep *fs_call(struct host *h, uint8_t op, struct buf *args)
+{
+	struct fsrep *rep = fs_wait(h, fs_send(h, op, args));
+
+	assert_int_equal(rep->op, op);
+	return rep;
+}
+
+/* -- looking at the agent ------------------------------------------------------------------------------------ */
+
+int open_fds(pid_t pid)
+{
+	char path[64];
+	int n = 0;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	d = opendir(path);
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n - 2;
+}
+
+long resident_kib(pid_t pid)
+{
+	char path[64], line[256];
+	long kib = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %ld kB", &kib) == 1)
+			break;
+	fclose(f);
+	return kib;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The texts and messages between daemon and box. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "base/wire.h"
+#include "vmm/box/message.h"
+#include "vmm/box/state.h"
+
+static void test_config_round_trip(void **state)
+{
+	struct box_config a = {.uuid = "u", .name = "n", .engine = "qemu", .accel = "kvm", .network = "none", .unenforced = "io,pids",
+			       .boot_timeout_s = 1, .exec_timeout_s = 2, .output_mib = 3, .spool_mib = 4, .memory_mib = 5,
+			       .cpu_percent = 6, .pids = 7, .root_mib = 4294967295u, .env = (char *)"A=1\nB=ä\n"}, b;
+	struct err e = {0};
+	struct buf text;
+
+	(void)state;
+	buf_init(&text, 65536);
+	assert_int_equal(box_config_format(&a, &text), 0);
+	assert_int_equal(box_config_parse(text.data, text.len, &b, &e), 0);
+	assert_string_equal(b.uuid, "u");
+	assert_string_equal(b.unenforced, "io,pids");
+	assert_int_equal(b.boot_timeout_s, 1);
+	assert_int_equal(b.exec_timeout_s, 2);
+	assert_int_equal(b.output_mib, 3);
+	assert_int_equal(b.spool_mib, 4);
+	assert_int_equal(b.memory_mib, 5);
+	assert_int_equal(b.cpu_percent, 6);
+	assert_int_equal(b.pids, 7);
+	assert_int_equal(b.root_mib, 4294967295u);
+	assert_string_equal(b.env, a.env);
+	box_config_fini(&b);
+	box_config_fini(&b);
+	buf_fini(&text);
+}
+
+static void test_config_einval(void **state)
+{
+	static const char *const bad[] = {
+		"", "[]", "{}", "{\"uuid\":\"u\"}", "{\"uuid\":1,\"name\":\"n\"}", "{\"uuid\":\"u\",\"name\":\"n\",\"pids\":-1}",
+		"{\"uuid\":\"u\",\"name\":\"n\",\"pids\":4294967296}", "{\"uuid\":\"u\",\"name\":\"n\",\"env\":1}",
+		"{\"uuid\":\"u\",\"name\":\"n\",\"accel\":\"a very long word\"}",
+	};
+	struct box_config c;
+	struct err e = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(box_config_parse(bad[i], strlen(bad[i]), &c, &e), -EINVAL);
+	assert_non_null(strstr(e.msg, "box configuration: accel"));
+}
+
+static void test_hello_round_trip(void **state)
+{
+	uint64_t open[] = {3, 7, 9007199254740993ull};
+	struct box_hello a = {.uuid = "u", .state = BOX_PAUSED, .last_exec = 9, .open = open, .nopen = 3, .guest = "{\"version\":1}"}, b;
+	struct err e = {0};
+	struct buf text;
+
+	(void)state;
+	buf_init(&text, 65536);
+	assert_int_equal(box_hello_format(&a, &text), 0);
+	assert_int_equal(box_hello_parse(text.data, text.len, &b, &e), 0);
+	assert_string_equal(b.uuid, "u");
+	assert_int_equal(b.state, BOX_PAUSED);
+	assert_int_equal(b.last_exec, 9);
+	assert_int_equal(b.nopen, 3);
+	assert_memory_equal(b.open, open, sizeof(open));
+	assert_string_equal(b.guest, "{\"version\":1}");
+	box_hello_fini(&b);
+	buf_fini(&text);
+	for (int s = 0; s < BOX_STATE_COUNT; s++) {
+		char json[64];
+
+		snprintf(json, sizeof(json), "{\"state\":\"%s\"}", box_state_name((enum box_state)s));
+		assert_int_equal(box_hello_parse(json, strlen(json), &b, &e), 0);
+		assert_int_equal(b.state, s);
+	}
+}
+
+static void test_hello_einval(void **state)
+{
+	static const char *const bad[] = {"1", "{\"state\":\"odd\"}", "{\"state\":\"ready\",\"open\":{}}", "{\"state\":\"ready\",\"open\":[0]}",
+					  "{\"state\":\"ready\",\"open\":[\"1\"]}", "{\"state\":\"ready\",\"last_exec\":-1}", "{}"};
+	struct box_hello h;
+	struct err e = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(box_hello_parse(bad[i], strlen(bad[i]), &h, &e), -EINVAL);
+}
+
+/* -- messages --------------------------------------------------------------------------------------------- */
+
+static int parse(enum box_type type, const void *data, size_t len, struct box_msg *m)
+{
+	struct err e = {0};
+
+	return box_msg_parse((uint16_t)type, data, len, m, &e);
+}
+
+static void test_messages(void **state)
+{
+	struct box_msg m;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, 65536);
+	wire_put_u64(&b, 77);
+	wire_put_u8(&b, BOX_EXEC_BESIDE | BOX_EXEC_LIVE_STDIN);
+	wire_put_u32(&b, 1000);
+	wire_put_u64(&b, 123456789);
+	assert_int_equal(parse(BOX_EXEC, b.data, b.len, &m), 0);
+	assert_int_equal(m.exec.n, 77);
+	assert_int_equal(m.exec.flags, 3);
+	assert_int_equal(m.exec.uid, 1000);
+	assert_int_equal(m.exec.accepted_wall_ns, 123456789);
+	/* Cut anywhere, or with something behind it, it is none. */
+	for (size_t len = 0; len < b.len; len++)
+		assert_int_equal(parse(BOX_EXEC, b.data, len, &m), -EBADMSG);
+	wire_put_u8(&b, 0);
+	assert_int_equal(parse(BOX_EXEC, b.data, b.len, &m), -EBADMSG);
+
+	b.len = 0;
+	wire_put_u64(&b, 5);
+	wire_put_u8(&b, 1);
+	buf_add(&b, "data", 4);
+	assert_int_equal(parse(BOX_STDIN, b.data, b.len, &m), 0);
+	assert_true(m.in.eof);
+	assert_int_equal(m.in.len, 4);
+	assert_memory_equal(m.in.data, "data", 4);
+
+	b.len = 0;
+	wire_put_u8(&b, 1);
+	buf_add(&b, "path", 4);
+	assert_int_equal(parse(BOX_FS, b.data, b.len, &m), 0);
+	assert_int_equal(m.fs.op, 1);
+	assert_int_equal(m.fs.len, 4);
+
+	assert_int_equal(parse(BOX_SET, "{\"name\":\"b\",\"env\":\"\"}", 21, &m), 0);
+	assert_string_equal(m.set.name, "b");
+	assert_string_equal(m.set.env, "");
+	box_msg_fini(&m);
+	buf_fini(&b);
+}
+
+static void test_messages_refused(void **state)
+{
+	static const struct {
+		enum box_type type;
+		const char *data;
+		size_t len;
+	} bad[] = {
+		{BOX_EXEC, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* number 0 */
+		{BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* unknown flag */
+		{BOX_EXEC, "\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* live without beside */
+		{BOX_STDIN, "\1\0\0\0\0\0\0\0\2", 9},			      /* eof is a bool */
+		{BOX_CTL, "\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0", 17},	      /* unknown verb */
+		{BOX_VM, "\5\0\0\0\0", 5},
+		{BOX_FS, "\0", 1},
+		{BOX_FS, "\x7f", 1},
+		{BOX_FS, "", 0},
+		{BOX_REPLY, "", 0},
+		{BOX_TYPE_COUNT, "", 0},
+		{(enum box_type)0, "", 0},
+	};
+	struct box_msg m;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_int_equal(parse(bad[i].type, bad[i].data, bad[i].len, &m), -EBADMSG);
+	assert_int_equal(parse(BOX_SET, "{\"x\":1}", 7, &m), -EINVAL);
+	assert_int_equal(parse(BOX_SET, "{\"name\":\"\"}", 11, &m), -EINVAL);
+	assert_int_equal(parse(BOX_START, "{}", 2, &m), -EINVAL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_config_round_trip), cmocka_unit_test(test_config_einval),
+		cmocka_unit_test(test_hello_round_trip),  cmocka_unit_test(test_hello_einval),
+		cmocka_unit_test(test_messages),	  cmocka_unit_test(test_messages_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/fd.h"
+#include "cruciblefs/domain/config.h"
+
+static int load(struct config *c, const char *text, struct err *e)
+{
+	char path[] = "/tmp/crucible-test-config-XXXXXX";
+	int fd = mkstemp(path), r;
+
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
+	close(fd);
+	config_defaults(c);
+	*e = (struct err){ 0 };
+	r = config_load(c, path, e);
+	unlink(path);
+	return r;
+}
+
+static void test_a_file_is_read(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(load(&c, "# words\n\n mount = /srv/c/ \nstore=/srv/s\nmax_sandboxes = 7\naccel = tcg\nlog_level=debug\n", &e), 0);
+	assert_string_equal(c.mount, "/srv/c");
+	assert_string_equal(c.store, "/srv/s");
+	assert_int_equal(c.max_sandboxes, 7);
+	assert_int_equal(c.accel, CONFIG_ACCEL_TCG);
+	assert_int_equal(c.log_level, LOG_L_DEBUG);
+	assert_int_equal(config_finish(&c, &e), 0);
+	assert_memory_equal(c.cgroup, "crucible-", 9);
+}
+
+static void test_EINVAL_names_file_line_and_way_out(void **state)
+{
+	static const struct {
+		const char *text, *words;
+	} bad[] = {
+		{ "mount = /a\nnonsense\n", ":2: not \"key = value\"" },
+		{ "colour = red\n", "\"colour\" is no setting" },
+		{ "store = relative\n", "is not an absolute path" },
+		{ "max_sandboxes = 0\n", "is not a number from 1 to 4096" },
+		{ "max_sandboxes = -1\n", "is not a number" },
+		{ "max_sandboxes = 1x\n", "is not a number" },
+		{ "max_sandboxes = 99999999999999999999\n", "is not a number" },
+		{ "accel = gpu\n", "none of auto, tcg, kvm" },
+		{ "log_level = loud\n", "none of err, warn, info, debug" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct config c;
+		struct err e;
+
+		assert_int_equal(load(&c, bad[i].text, &e), -EINVAL);
+		if (!strstr(e.msg, bad[i].words))
+			fail_msg("\"%s\" does not say \"%s\"", e.msg, bad[i].words);
+	}
+}
+
+static void test_ENOENT_of_a_file_that_is_not_there(void **state)
+{
+	struct config c;
+	struct err e = { 0 };
+
+	(void)state;
+	config_defaults(&c);
+	assert_int_equal(config_load(&c, "/nonexistent/crucible.conf", &e), -ENOENT);
+}
+
+static void test_store_and_mount_may_not_hold_each_other(void **state)
+{
+	static const struct {
+		const char *mount, *store;
+		int code;
+	} cases[] = {
+		{ "/c", "/c/store", -EINVAL }, { "/s/c", "/s", -EINVAL }, { "/c", "/c", -EINVAL }, { "/c", "/cc", 0 }, { "/a/c", "/a/s", 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct config c;
+		struct err e = { 0 };
+
+		config_defaults(&c);
+		assert_int_equal(config_set(&c, "mount", cases[i].mount, &e), 0);
+		assert_int_equal(config_set(&c, "store", cases[i].store, &e), 0);
+		assert_int_equal(config_finish(&c, &e), cases[i].code);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_file_is_read),
+		cmocka_unit_test(test_EINVAL_names_file_line_and_way_out),
+		cmocka_unit_test(test_ENOENT_of_a_file_that_is_not_there),
+		cmocka_unit_test(test_store_and_mount_may_not_hold_each_other),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each case runs in a child, since what it gives up does not come back; the child's exit status is the line that
+ * failed. */
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/confine.h"
+#include "base/fd.h"
+
+#define NOBODY 65534
+
+/* In the child: end with a status that tells which check failed. */
+#define check(cond)                                                        \
+	do {                                                               \
+		if (!(cond)) {                                             \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #cond); \
+			_exit(1);                                          \
+		}                                                          \
+	} while (0)
+
+static int in_child(void (*fn)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fn();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static uint64_t caps(int which)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { { 0 } };
+
+	syscall(SYS_capget, &head, d);
+	return which ? (uint64_t)d[1].permitted << 32 | d[0].permitted
+		     : (uint64_t)d[1].effective << 32 | d[0].effective;
+}
+
+static void drop_all(void)
+{
+	struct err e = { 0 };
+	uid_t r, eu, s;
+
+	check(confine_drop(NOBODY, NOBODY, 0, &e) == 0);
+	check(getresuid(&r, &eu, &s) == 0 && r == NOBODY && eu == NOBODY && s == NOBODY);
+	check(getgid() == NOBODY && getegid() == NOBODY && getgroups(0, NULL) == 0);
+	check(caps(0) == 0 && caps(1) == 0);
+	for (unsigned long c = 0; c <= CAP_LAST_CAP; c++)
+		check(prctl(PR_CAPBSET_READ, c, 0, 0, 0) != 1);
+	check(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+	check(setresuid(0, 0, 0) < 0 && setresgid(0, 0, 0) < 0);
+	/* Not even once more to somebody else. */
+	check(confine_drop(NOBODY - 1, NOBODY - 1, 0, &e) == -EPERM && e.msg[0]);
+}
+
+static void keep_some(void)
+{
+	const uint64_t keep = CONFINE_CAP(CAP_KILL) | CONFINE_CAP(CAP_CHECKPOINT_RESTORE);
+	uint64_t had = caps(1) & keep;
+	struct err e = { 0 };
+
+	/* One of each word of the mask, and one that nobody has. */
+	check(confine_drop(NOBODY, NOBODY, keep | CONFINE_CAP(62), &e) == 0);
+	check(caps(0) == had && caps(1) == had && (had & CONFINE_CAP(CAP_KILL)));
+	check(prctl(PR_CAPBSET_READ, CAP_KILL, 0, 0, 0) == 1);
+	check(prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0);
+	check(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_KILL, 0, 0) == 0);
+}
+
+static void stay_root(void)
+{
+	struct err e = { 0 };
+
+	check(confine_drop(0, 0, CONFINE_CAP(CAP_CHOWN), &e) == 0);
+	check(geteuid() == 0 && caps(0) == CONFINE_CAP(CAP_CHOWN));
+}
+
+static void test_drop(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(drop_all), 0);
+	assert_int_equal(in_child(keep_some), 0);
+	assert_int_equal(in_child(stay_root), 0);
+}
+
+static void limits(void)
+{
+	struct rlimit rl;
+	struct err e = { 0 };
+
+	check(confine_rlimit(RLIMIT_NOFILE, "nofile", 100, &e) == 0);
+	check(getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur == 100 && rl.rlim_max == 100);
+	check(confine_rlimit(1000, "nothing", 1, &e) == -EINVAL);
+	check(strstr(e.msg, "limit nothing to 1"));
+}
+
+static void test_rlimit(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(limits), 0);
+}
+
+/* Unknown names, and one of another machine, are skipped. */
+static const char *const few[] = { "write", "exit_group", "no_such_call", "ppoll", "s390_pci_mmio_read", "write" };
+
+static void allowed(void)
+{
+	struct err e = { 0 };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(confine_seccomp(few, ARRAY_LEN(few), &e) == 0);
+	(void)!write(2, "", 0);
+}
+
+static void forbidden(void)
+{
+	allowed();
+	syscall(SYS_swapoff, "/x");
+}
+
+static void forbidden_after_exec(void)
+{
+	static const char *const with_exec[] = { "execve",   "write",	   "exit_group", "brk",	       "mmap",
+						 "openat",   "read",	   "fstat",	 "newfstatat", "close",
+						 "mprotect", "arch_prctl", "access",	 "pread64" };
+	struct err e = { 0 };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(confine_seccomp(with_exec, ARRAY_LEN(with_exec), &e) == 0);
+	execl("/bin/mkdir", "mkdir", "/tmp/crucible-test-confine-never", (char *)NULL);
+}
+
+static void test_seccomp(void **state)
+{
+	int status;
+
+	(void)state;
+	assert_int_equal(in_child(allowed), 0);
+	status = in_child(forbidden);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+	status = in_child(forbidden_after_exec);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+	assert_int_equal(access("/tmp/crucible-test-confine-never", F_OK), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest plain[] = { cmocka_unit_test(test_rlimit), cmocka_unit_test(test_seccomp) };
+	const struct CMUnitTest as_root[] = { cmocka_unit_test(test_drop) };
+	const char *must = getenv("CRUCIBLE_MUST_RUN");
+	int failed = cmocka_run_group_tests_name("confine", plain, NULL, NULL);
+
+	if (geteuid() != 0) {
+		fprintf(stderr, "SKIP: giving up privileges needs some\n");
+		return failed || (must && *must == '1') ? 1 : 77;
+	}
+	return failed + cmocka_run_group_tests_name("confine as root", as_root, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/crucible/follow.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+
+#define LINE_MAX_BYTES (4u * 1024 * 1024)
+#define READ_BYTES     (64u * 1024)
+
+int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved)
+{
+	size_t skip = 0;
+	int timeout = FOLLOW_TICK_MS;
+
+	if (moved || !f->was_ready)
+		f->idle = 0;
+	else if (f->idle < 16)
+		f->idle++;
+	/* Once can be a race with a reader that was quicker than the notice. Twice is a file that cannot tell. */
+	if (f->idle >= 2) {
+		skip = ntree;
+		timeout = 5 << (f->idle - 2);
+		if (f->idle > 6 || timeout > FOLLOW_SLEEP_MAX_MS)
+			timeout = FOLLOW_SLEEP_MAX_MS;
+	}
+	for (size_t i = 0; i < n; i++)
+		fds[i].revents = 0;
+	if (poll(fds + skip, n - skip, timeout) < 0 && errno != EINTR)
+		return -errno;
+	f->was_ready = skip > 0;
+	for (size_t i = 0; i < ntree; i++)
+		f->was_ready = f->was_ready || fds[i].revents;
+	return 0;
+}
+
+int follow_lines(int fd, bool follow, int (*fn)(void *arg, char *line, size_t len), void *arg)
+{
+	struct follow f = { 0 };
+	struct buf text;
+	bool moved = false;
+	int r = 0;
+
+	buf_init(&text, LINE_MAX_BYTES);
+	while (r == 0) {
+		size_t at = 0;
+		uint8_t *to, *newline;
+		ssize_t n;
+
+		r = buf_reserve(&text, READ_BYTES, &to);
+		if (r < 0)
+			break;
+		n = read(fd, to, READ_BYTES);
+		if (n < 0 && errno != EINTR && errno != EAGAIN) {
+			r = -errno;
+			break;
+		}
+		if (n > 0) {
+			text.len += (size_t)n;
+			moved = true;
+		}
+		while (r == 0 && text.len > at && (newline = memchr(text.data + at, '\n', text.len - at))) {
+			size_t len = (size_t)(newline - text.data) - at;
+
+			*newline = '\0';
+			r = fn(arg, (char *)text.data + at, len);
+			at += len + 1;
+		}
+		buf_drop(&text, at);
+		if (n > 0 || r != 0)
+			continue;
+		if (n == 0 && !follow)
+			break;
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+		r = follow_wait(&f, &p, 1, 1, moved);
+		moved = false;
+	}
+	buf_fini(&text);
+	return r;
+}

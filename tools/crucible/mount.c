@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/crucible/mount.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "tools/crucible/tree.h"
+
+const char *mount_path(const char *flag)
+{
+	const char *path = flag;
+
+	if (!path)
+		path = getenv("CRUCIBLE_MOUNT");
+	return path && *path ? path : MOUNT_DEFAULT;
+}
+
+static int explain(int code, const char *path, struct err *e)
+{
+	switch (code) {
+	case -ENOENT:
+		return err_set(e, code, "%s does not exist; start the daemon, as root: crucible daemon --mount %s",
+			       path, path);
+	case -ENOTCONN:
+	case -ECONNABORTED:
+		return err_set(e, -ENOTCONN,
+			       "the daemon of %s has ended; start it again, as root: crucible daemon --mount %s", path,
+			       path);
+	case -EMEDIUMTYPE:
+		return err_set(
+			e, code,
+			"%s is no crucible mount; start the daemon, as root: crucible daemon --mount %s (or name the mount: "
+			"--mount DIR, or CRUCIBLE_MOUNT)",
+			path, path);
+	case -EACCES:
+		return err_set(e, code, "%s: you may not enter this directory", path);
+	default:
+		return err_set(e, code, "%s: %s", path, strerror(-code));
+	}
+}
+
+int mount_open(const char *flag, struct mount *ret, struct err *e)
+{
+	struct mount m = { .fd = -1, .path = mount_path(flag) };
+	AUTO_FD fd = -1;
+	AUTO_FD run = -1;
+	int r;
+
+	fd = open(m.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return explain(-errno, m.path, e);
+	r = tree_word(fd, "version", m.version, sizeof(m.version));
+	if (r == -ENOENT || r == -EINVAL || r == -ENOBUFS || (r == 0 && !m.version[0]))
+		r = -EMEDIUMTYPE;
+	if (r < 0)
+		return explain(r, m.path, e);
+	/* Many a source tree holds a file `version`. */
+	run = openat(fd, "run", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (run < 0)
+		return explain(errno == ENOENT || errno == ENOTDIR ? -EMEDIUMTYPE : -errno, m.path, e);
+	m.fd = take_fd(&fd);
+	*ret = m;
+	return 0;
+}
+
+void mount_close(struct mount *m)
+{
+	fd_close(&m->fd);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/crucible/sbx.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/loop.h"
+#include "tools/crucible/follow.h"
+#include "tools/crucible/tree.h"
+
+#define ENV_TEXT_MAX (1024u * 1024)
+
+int sbx_id_check(const char *id, struct err *e)
+{
+	static const char alnum[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+	static const char all[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+	if (!*id || !strchr(alnum, id[0]) || id[strspn(id, all)])
+		return err_set(e, -EINVAL, "\"%s\" is no name: use A-Z a-z 0-9 . _ -, and begin with a letter or digit",
+			       id);
+	if (strlen(id) > SBX_ID_MAX)
+		return err_set(e, -ENAMETOOLONG, "\"%s\" is longer than %d characters", id, SBX_ID_MAX);
+	return 0;
+}
+
+static int explain(int code, const char *id, struct err *e)
+{
+	switch (code) {
+	case -ENOENT:
+		return err_set(e, code, "no sandbox \"%s\" (crucible sandbox ls lists them)", id);
+	case -EACCES:
+	case -EPERM:
+		return err_set(e, code, "sandbox \"%s\" belongs to somebody else", id);
+	case -EEXIST:
+		return err_set(e, code, "there is a sandbox \"%s\" already", id);
+	case -EDQUOT:
+		return err_set(e, code,
+			       "there are as many sandboxes as the daemon permits; remove one: crucible rm ID");
+	case -ENOSPC:
+		return err_set(e, code, "the daemon's store is nearly full (crucible doctor shows it)");
+	case -ENOMEM:
+		return err_set(e, code, "the host has too little memory for one more sandbox");
+	default:
+		return err_set(e, code, "sandbox \"%s\": %s", id, strerror(-code));
+	}
+}
+
+static int open_run(int root, struct err *e)
+{
+	int fd = openat(root, "run", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 ? err_set(e, -errno, "run: %s", strerror(errno)) : fd;
+}
+
+int sbx_open(int root, const char *id, struct sbx *ret, struct err *e)
+{
+	struct sbx s = SBX_NONE;
+	int r = sbx_id_check(id, e);
+
+	if (r < 0)
+		return r;
+	s.run = open_run(root, e);
+	if (s.run < 0)
+		return s.run;
+	s.dir = openat(s.run, id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (s.dir < 0) {
+		r = explain(errno == ENOTDIR ? -ENOENT : -errno, id, e);
+		sbx_close(&s);
+		return r;
+	}
+	memcpy(s.id, id, strlen(id) + 1);
+	*ret = s;
+	return 0;
+}
+
+void sbx_fresh_name(const char *prefix, char out[SBX_ID_MAX + 1])
+{
+	uint32_t n = 0;
+
+	/* Four bytes come whole; before the kernel has entropy this waits, which is right. */
+	if (getrandom(&n, sizeof(n), 0) != sizeof(n))
+		n = (uint32_t)now_ns() ^ ((uint32_t)getpid() << 16);
+	snprintf(out, SBX_ID_MAX + 1, "%s%08x", prefix, n);
+}
+
+/* mkdir, open, lease. The caller has blocked signals. */
+static int make_held(struct sbx *s, bool lease)
+{
+	int r = 0;
+
+	if (mkdirat(s->run, s->id, 0755) < 0)
+		return -errno;
+	s->dir = openat(s->run, s->id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (s->dir < 0)
+		r = -errno;
+	if (r == 0 && lease) {
+		s->lease = openat(s->dir, "lease", O_WRONLY | O_CLOEXEC); /* a reader does not hold it */
+		if (s->lease < 0)
+			r = -errno;
+	}
+	if (r < 0) {
+		fd_close(&s->dir);
+		unlinkat(s->run, s->id, AT_REMOVEDIR);
+	}
+	return r;
+}
+
+int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sbx *ret, struct err *e)
+{
+	struct sbx s = SBX_NONE;
+	sigset_t all, old;
+	int r = id ? sbx_id_check(id, e) : 0;
+
+	if (r < 0)
+		return r;
+	s.run = open_run(root, e);
+	if (s.run < 0)
+		return s.run;
+	for (int tries = 0; tries < 8; tries++) {
+		if (id)
+			memcpy(s.id, id, strlen(id) + 1);
+		else
+			sbx_fresh_name(prefix, s.id);
+		sigfillset(&all);
+		sigprocmask(SIG_BLOCK, &all, &old);
+		r = make_held(&s, lease);
+		sigprocmask(SIG_SETMASK, &old, NULL);
+		if (r != -EEXIST || id)
+			break;
+	}
+	if (r < 0) {
+		sbx_close(&s);
+		return explain(r, s.id, e);
+	}
+	*ret = s;
+	return 0;
+}
+
+static int set_number(struct sbx *s, const char *path, uint64_t value, struct err *e)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	return tree_set(s->dir, path, text, e);
+}
+
+int sbx_set_env(struct sbx *s, const struct args_texts *env, struct err *e)
+{
+	struct buf text;
+	int r = 0;
+
+	buf_init(&text, ENV_TEXT_MAX);
+	for (size_t i = 0; i < env->n && r == 0; i++) {
+		const char *eq = strchr(env->v[i], '=');
+
+		if (!eq || eq == env->v[i])
+			r = err_set(e, -EINVAL, "--env: \"%s\" is not KEY=VALUE", env->v[i]);
+		else if (strchr(env->v[i], '\n'))
+			r = err_set(e, -EINVAL,
+				    "--env: the value of %.*s holds a newline: set it in the command itself",
+				    (int)(eq - env->v[i]), env->v[i]);
+		else if (buf_addf(&text, "%s\n", env->v[i]) < 0)
+			r = err_set(e, -E2BIG, "--env: more than 1 MiB");
+	}
+	if (r == 0 && text.len) {
+		r = tree_write(s->dir, "env", text.data, text.len);
+		if (r < 0)
+			tree_explain(s->dir, r, e, "env");
+	}
+	buf_fini(&text);
+	return r;
+}
+
+int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
+{
+	static const struct {
+		enum opt_id id;
+		const char *path;
+	} numbers[] = {
+		{ OPT_VCPUS, "limits/vcpus" },
+		{ OPT_MEMORY, "limits/memory_mib" },
+		{ OPT_DISK, "limits/disk_mib" },
+	};
+	char from[SBX_ID_MAX + sizeof("profile:")];
+	int r = 0;
+
+	if (a->given[OPT_FROM] && a->given[OPT_PROFILE])
+		return err_set(e, -EINVAL, "--from and --profile say the same thing: give one of them");
+	if (a->given[OPT_FROM])
+		r = tree_set(s->dir, "from", a->text[OPT_FROM], e);
+	if (a->given[OPT_PROFILE]) {
+		r = sbx_id_check(a->text[OPT_PROFILE], e);
+		if (r < 0)
+			return err_wrap(e, "--profile");
+		snprintf(from, sizeof(from), "profile:%s", a->text[OPT_PROFILE]);
+		r = tree_set(s->dir, "from", from, e);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(numbers) && r == 0; i++) {
+		if (a->given[numbers[i].id])
+			r = set_number(s, numbers[i].path, a->number[numbers[i].id], e);
+	}
+	if (r == 0 && a->given[OPT_LIFETIME])
+		r = set_number(s, "limits/timeout_s", (a->number[OPT_LIFETIME] + 999) / 1000, e);
+	return r;
+}
+
+int sbx_remove_id(int root, const char *id, struct err *e)
+{
+	AUTO_FD run = -1;
+	int r = sbx_id_check(id, e);
+
+	if (r < 0)
+		return r;
+	run = open_run(root, e);
+	if (run < 0)
+		return run;
+	return unlinkat(run, id, AT_REMOVEDIR) < 0 ? explain(-errno, id, e) : 0;
+}
+
+int sbx_remove(struct sbx *s, struct err *e)
+{
+	int r = unlinkat(s->run, s->id, AT_REMOVEDIR) < 0 ? -errno : 0;
+
+	return r == 0 || r == -ENOENT ? 0 : explain(r, s->id, e);
+}
+
+int sbx_await(struct sbx *s, const char *word, unsigned timeout_ms, struct err *e)
+{
+	uint64_t end_ns = now_ns() + (uint64_t)timeout_ms * 1000000u;
+	struct follow f = { 0 };
+	char status[32];
+	AUTO_FD log = -1;
+
+	/* Each change of status is a line of the log, and poll(2) tells of lines; `status` itself is a text. */
+	log = openat(s->dir, "log.jsonl", O_RDONLY | O_CLOEXEC);
+	if (log < 0)
+		return tree_explain(s->dir, -errno, e, "%s: log.jsonl", s->id);
+	for (;;) {
+		char rest[4096];
+		bool moved = false;
+		ssize_t n;
+		int r;
+
+		while ((n = read(log, rest, sizeof(rest))) > 0)
+			moved = true;
+		r = tree_word(s->dir, "status", status, sizeof(status));
+		if (r < 0)
+			return explain(r == -ESTALE ? -ENOENT : r, s->id, e);
+		if (!strcmp(status, word))
+			return 0;
+		if (!strcmp(status, "failed"))
+			return tree_explain(s->dir, -EIO, e, "%s: failed", s->id);
+		if (now_ns() >= end_ns)
+			return err_set(e, -ETIMEDOUT, "%s: still %s after %u s", s->id, status, timeout_ms / 1000);
+		struct pollfd p = { .fd = log, .events = POLLIN };
+		r = follow_wait(&f, &p, 1, 1, moved);
+		if (r < 0)
+			return err_set(e, r, "poll: %s", strerror(-r));
+	}
+}
+
+void sbx_close(struct sbx *s)
+{
+	fd_close(&s->lease);
+	fd_close(&s->dir);
+	fd_close(&s->run);
+}

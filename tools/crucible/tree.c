@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/crucible/tree.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tools/crucible/printable.h"
+
+int tree_read(int dir, const char *path, char **ret, size_t *ret_len)
+{
+	return fd_slurp(dir, path, TREE_TEXT_MAX, ret, ret_len);
+}
+
+int tree_word(int dir, const char *path, char *out, size_t cap)
+{
+	AUTO_FREE char *text = NULL;
+	char *start, *end;
+	int r = tree_read(dir, path, &text, NULL);
+
+	if (r < 0)
+		return r;
+	for (start = text; isspace((unsigned char)*start); start++)
+		;
+	end = start + strcspn(start, "\n");
+	while (end > start && isspace((unsigned char)end[-1]))
+		end--;
+	if ((size_t)(end - start) >= cap)
+		return -ENOBUFS;
+	memcpy(out, start, (size_t)(end - start));
+	out[end - start] = '\0';
+	printable_line(out);
+	return 0;
+}
+
+int tree_json(int dir, const char *path, struct json_object **ret, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	AUTO_JSON *o = NULL;
+	size_t len;
+	int r = tree_read(dir, path, &text, &len);
+
+	if (r < 0)
+		return err_set(e, r, "%s: %s", path, strerror(-r));
+	r = json_parse(text, len, &o, e);
+	if (r < 0) {
+		err_wrap(e, "%s", path);
+		return r;
+	}
+	if (!json_object_is_type(o, json_type_object))
+		return err_set(e, -EINVAL, "%s: no JSON object", path);
+	*ret = o;
+	o = NULL;
+	return 0;
+}
+
+int tree_write(int dir, const char *path, const void *data, size_t len)
+{
+	AUTO_FD fd = -1;
+	int r;
+
+	fd = openat(dir, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	r = fd_write_all(fd, data, len);
+	if (r < 0)
+		return r;
+	/* Control files answer in write(2); files of a guest may have more to say at the end. */
+	return close(take_fd(&fd)) < 0 && errno != EINTR ? -errno : 0;
+}
+
+int tree_set(int dir, const char *path, const char *value, struct err *e)
+{
+	AUTO_FREE char *line = NULL;
+	int n, r;
+
+	n = asprintf(&line, "%s\n", value);
+	if (n < 0) {
+		line = NULL;
+		return err_set(e, -ENOMEM, "no memory");
+	}
+	r = tree_write(dir, path, line, (size_t)n);
+	return r < 0 ? tree_explain(dir, r, e, "%s", path) : 0;
+}
+
+/* The kernel answers these itself, or they say that there is nobody who could have left words. */
+static bool is_from_daemon(int code)
+{
+	static const int others[] = { ENOENT, EACCES, EROFS, ENOTDIR, EISDIR,	   ELOOP,
+				      EMFILE, ENFILE, EINTR, ESTALE,  ECONNABORTED };
+
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		if (code == -others[i])
+			return false;
+	}
+	return true;
+}
+
+int tree_explain(int dir, int code, struct err *e, const char *fmt, ...)
+{
+	char words[sizeof(e->msg)] = "", what[sizeof(e->msg)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	if (is_from_daemon(code) && tree_word(dir, "error", words, sizeof(words)) == 0 && words[0])
+		return err_set(e, code, "%s", words);
+	if (code == -ENOTCONN || code == -ECONNABORTED)
+		return err_set(e, code, "%s: the guest, or the daemon, is gone", what);
+	if (code == -ESTALE)
+		return err_set(e, code, "%s: it has been removed", what);
+	return err_set(e, code, "%s: %s", what, strerror(-code));
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int tree_list(int dir, const char *path, int (*fn)(void *arg, int parent, const char *name), void *arg)
+{
+	char **names = NULL;
+	size_t n = 0;
+	struct dirent *d;
+	DIR *stream;
+	int r = 0, fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	stream = fdopendir(fd);
+	if (!stream) {
+		r = -errno;
+		close(fd);
+		return r;
+	}
+	while (r == 0 && (errno = 0, d = readdir(stream)) != NULL) {
+		char **grown;
+
+		if (d->d_name[0] == '.')
+			continue;
+		grown = reallocarray(names, n + 1, sizeof(*names));
+		if (grown)
+			names = grown;
+		if (!grown || !(names[n] = strdup(d->d_name)))
+			r = -ENOMEM;
+		else
+			n++;
+	}
+	if (r == 0 && errno)
+		r = -errno;
+	if (n > 1)
+		qsort(names, n, sizeof(*names), by_name);
+	for (size_t i = 0; i < n; i++) {
+		if (r == 0)
+			r = fn(arg, dirfd(stream), names[i]);
+		free(names[i]);
+	}
+	free(names);
+	closedir(stream);
+	return r;
+}

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# The `crucible` command; the profile builder and the benchmarks bring their own files.
+
+# Everything but main.c is an archive, so that the tests link what they test.
+LIBS += cruciblecli
+cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
+	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table print progress \
+	libexec guestpath pack unpack import commands help \
+	run sandbox_create sandbox_ls sandbox_inspect sandbox_exec sandbox_rm cp logs profile daemon version \
+	doctor doctor_host doctor_tools doctor_daemon)
+
+PROGS += crucible
+crucible_SRCS := tools/crucible/main.c
+crucible_LIBS := cruciblecli agentproto base
+crucible_PKGS := json-c libarchive
+crucible_DIR := bin
+
+-include tools/profile/profile.mk
+-include tools/bench/bench.mk
+
+# -- tests --
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach docs)
+UNIT += $(TOOLS_TESTS)
+define tools_test
+$(1)_SRCS := tests/unit/$(1).c
+$(1)_LIBS := cruciblecli agentproto base
+$(1)_PKGS := json-c libarchive
+endef
+$(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))

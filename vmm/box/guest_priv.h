@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What guest.c (connection), guest_call.c (calls with an answer) and guest_exec.c (commands) share. */
+#ifndef CRUCIBLE_VMM_BOX_GUEST_PRIV_H
+#define CRUCIBLE_VMM_BOX_GUEST_PRIV_H
+
+#include "vmm/box/channel.h"
+#include "vmm/box/guest.h"
+
+enum guest_state { GUEST_WAITING, GUEST_GREETED, GUEST_READY, GUEST_GONE };
+
+struct call; /* guest_call.c */
+
+struct guest {
+	struct loop *loop;
+	struct channel *channel;
+	struct guest_ops ops;
+	void *arg;
+	enum guest_state state;
+	uint64_t heard_ns;
+	uint32_t last_stream; /* of execs and calls alike; never 0 again */
+	char bye[320];	      /* the agent's last words */
+
+	struct guest_exec *execs;   /* all */
+	struct guest_exec *senders; /* where the next turn to send input begins; NULL: with the first */
+
+	struct call *calls;	       /* sent, not answered; oldest first */
+	struct call *waiting, **tail;  /* not sent */
+	size_t in_flight, nwaiting, waiting_bytes;
+	loop_id call_timer;
+
+	unsigned int busy;
+	bool freed;
+};
+
+/* The connection is of no use any more: tell everybody. May end in the guest being freed when no frame of ours is on the stack. */
+void guest_fail(struct guest *g, int reason, const char *words);
+uint32_t guest_next_stream(struct guest *g);
+/* channel_send(); -EPIPE becomes -ENOTCONN. -ENOBUFS is no end in itself: a guest that does not read its port does not answer either, and
+ * that has its own deadlines. */
+int guest_send(struct guest *g, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data,
+	       size_t len);
+
+/* Frames by type: 0 or -EBADMSG. */
+int guest_call_answer(struct guest *g, const struct ag_frame *f);
+int guest_exec_frame(struct guest *g, const struct ag_frame *f);
+
+void guest_call_ready(struct guest *g);	   /* READY: what has waited for it goes out, its time begins */
+void guest_call_pump(struct guest *g);	   /* send waiting calls while bulk has room */
+void guest_call_end_all(struct guest *g);  /* -ENOTCONN for each */
+void guest_call_free_all(struct guest *g); /* without a word */
+void guest_exec_pump(struct guest *g);	   /* send input while bulk has room */
+
+#endif

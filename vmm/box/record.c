@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* result.json: what a command did. Its members and their order are the product's interface (cruciblefs(8), "result.json"). */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "vmm/box/box.h"
+
+#define RECORD_MODE 0640 /* group: the daemon */
+
+/* Building a JSON object member by member; the first failure sticks and is asked for once. */
+struct maker {
+	struct json_object *o;
+	bool failed;
+};
+
+static struct json_object *put(struct maker *m, const char *key, struct json_object *v)
+{
+	if (!v || json_object_object_add(m->o, key, v) < 0) {
+		json_object_put(v);
+		m->failed = true;
+		return NULL;
+	}
+	return v;
+}
+
+static void put_text(struct maker *m, const char *key, const char *text)
+{
+	put(m, key, json_text(text ? text : "", text ? strlen(text) : 0));
+}
+
+static void put_number(struct maker *m, const char *key, uint64_t v)
+{
+	put(m, key, json_object_new_uint64(v));
+}
+
+static void put_bool(struct maker *m, const char *key, bool v)
+{
+	put(m, key, json_object_new_boolean(v));
+}
+
+static void add(struct maker *m, struct json_object *list, struct json_object *v)
+{
+	if (!list || !v || json_object_array_add(list, v) < 0) {
+		json_object_put(v);
+		m->failed = true;
+	}
+}
+
+/* -- the output's first part --------------------------------------------------------------------------- */
+
+/* How much of @len bytes to take so that a cut leaves no half of a UTF-8 character behind. */
+static size_t cut_at_character(const uint8_t *p, size_t len)
+{
+	size_t back = 0;
+
+	while (back < 3 && back < len && (p[len - 1 - back] & 0xc0) == 0x80)
+		back++;
+	if (back < len) {
+		uint8_t lead = p[len - 1 - back];
+		size_t need = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+
+		if (need > back + 1)
+			return len - back - 1;
+	}
+	return len;
+}
+
+static void put_output(struct maker *m, int dirfd, const struct box_record *r, const char *key, uint64_t bytes)
+{
+	AUTO_FREE uint8_t *text = NULL;
+	AUTO_FD fd = -1;
+	char path[64];
+	size_t len = 0;
+	ssize_t n = 1;
+
+	/* A file that is not there, or that cannot be read, is an empty text: the record has to stand all the same. */
+	if (bytes > 0) {
+		snprintf(path, sizeof(path), "exec/%" PRIu64 "/%s", r->n, key);
+		fd = openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		text = malloc(BOX_RECORD_TEXT_MAX);
+		m->failed |= !text;
+	}
+	while (fd >= 0 && text && len < BOX_RECORD_TEXT_MAX && n > 0) {
+		n = read(fd, text + len, BOX_RECORD_TEXT_MAX - len);
+		if (n > 0)
+			len += (size_t)n;
+		else if (n < 0 && errno == EINTR)
+			n = 1;
+	}
+	if (len == BOX_RECORD_TEXT_MAX && bytes > len)
+		len = cut_at_character(text, len);
+	put(m, key, json_text(text, len));
+}
+
+/* -- parts ------------------------------------------------------------------------------------------------ */
+
+static void put_argv(struct maker *m, char **argv)
+{
+	struct json_object *list = put(m, "argv", json_object_new_array());
+
+	if (argv && list)
+		for (char **p = argv; *p; p++)
+			add(m, list, json_text(*p, strlen(*p)));
+}
+
+/* The agent's numbers, each on its own: whatever else it sent does not get into a record. */
+static void put_usage(struct maker *m, const char *usage_json)
+{
+	static const char *const keys[] = {"cpu_user_ms",	"cpu_sys_ms",			"peak_memory_bytes",
+					   "page_faults_major", "context_switches_involuntary", "io_read_bytes",
+					   "io_write_bytes"};
+	AUTO_JSON *from = NULL;
+	struct maker usage = {.o = put(m, "usage", json_object_new_object())};
+
+	if (!usage.o)
+		return;
+	if (usage_json && json_parse(usage_json, strlen(usage_json), &from, NULL) < 0)
+		from = NULL;
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		uint64_t v = 0;
+
+		if (from)
+			json_get_u64(from, keys[i], 0, INT64_MAX, &v, NULL);
+		put_number(&usage, keys[i], v);
+	}
+	m->failed |= usage.failed;
+}
+
+static void put_isolation(struct maker *m, const struct box_record *r)
+{
+	struct maker iso = {.o = put(m, "isolation", json_object_new_object())};
+	struct json_object *list;
+	const char *p = r->unenforced ? r->unenforced : "";
+
+	if (!iso.o)
+		return;
+	put_text(&iso, "engine", r->engine);
+	put_text(&iso, "accel", r->accel);
+	put_text(&iso, "network", r->network);
+	list = put(&iso, "unenforced", json_object_new_array());
+	while (*p) {
+		size_t n = strcspn(p, ",");
+
+		if (n > 0)
+			add(&iso, list, json_text(p, n));
+		p += n + (p[n] == ',');
+	}
+	m->failed |= iso.failed;
+}
+
+static void put_all(struct maker *m, int dirfd, const struct box_record *r)
+{
+	char started[32] = "";
+
+	if (r->started_wall_ns)
+		json_time(r->started_wall_ns, started);
+	put_number(m, "exec", r->n);
+	put_text(m, "sandbox", r->sandbox);
+	put_argv(m, r->argv);
+	put(m, "exit_code", json_object_new_int(r->exit_code));
+	put_text(m, "signal", r->signal);
+	put_bool(m, "timed_out", r->timed_out);
+	put_bool(m, "oom_killed", r->oom_killed);
+	put_bool(m, "cancelled", r->cancelled);
+	put_text(m, "error", r->error);
+	put_text(m, "started_at", started);
+	put_number(m, "duration_ms", r->duration_ns / 1000000);
+	put_number(m, "queued_ms", r->queued_ns / 1000000);
+	put_output(m, dirfd, r, "stdout", r->stdout_bytes);
+	put_output(m, dirfd, r, "stderr", r->stderr_bytes);
+	put_number(m, "stdout_bytes", r->stdout_bytes);
+	put_number(m, "stderr_bytes", r->stderr_bytes);
+	put_bool(m, "stdout_truncated", r->stdout_truncated);
+	put_bool(m, "stderr_truncated", r->stderr_truncated);
+	put_usage(m, r->usage_json);
+	put_isolation(m, r);
+}
+
+int box_record_write(int dirfd, const struct box_record *r, struct err *e)
+{
+	AUTO_JSON *o = json_object_new_object();
+	struct maker m = {.o = o};
+	struct buf text;
+	const char *line;
+	char path[64];
+	int code;
+
+	if (!o)
+		return err_set(e, -ENOMEM, "record of command %" PRIu64 ": no memory", r->n);
+	put_all(&m, dirfd, r);
+	line = m.failed ? NULL : json_line(o);
+	buf_init(&text, INT_MAX);
+	if (!line || buf_adds(&text, line) < 0 || buf_adds(&text, "\n") < 0) {
+		buf_fini(&text);
+		return err_set(e, -ENOMEM, "record of command %" PRIu64 ": no memory", r->n);
+	}
+	snprintf(path, sizeof(path), "exec/%" PRIu64 "/result.json", r->n);
+	code = fd_replace(dirfd, path, text.data, text.len, RECORD_MODE, false);
+	buf_fini(&text);
+	if (code < 0)
+		return err_set(e, code, "record of command %" PRIu64 ": %s", r->n, err_name(code));
+	return 0;
+}

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# The engine, and the texts between daemon and box: the daemon links this, the box too.
+LIBS += vmm
+vmm_SRCS := $(addprefix vmm/,machine.c qemu_probe.c qemu.c qmp.c qmp_parse.c trial.c trial_outcome.c) \
+	$(addprefix vmm/box/,config.c request.c record.c)
+
+# All of the box but its main file: for the program, its unit tests and its fuzz targets.
+LIBS += box
+box_SRCS := $(addprefix vmm/box/,message.c channel.c source.c guest.c guest_call.c guest_exec.c guest_json.c spool.c console.c \
+	cmd.c queue.c queue_time.c session.c box.c box_daemon.c)
+
+PROGS += crucible-box
+crucible-box_DIR := libexec
+crucible-box_SRCS := vmm/box/main.c
+crucible-box_LIBS := box vmm agentproto base
+crucible-box_PKGS := json-c libseccomp
+$(eval $(call syscalls_rule,crucible-box,vmm/box,vmm/box/main.c))
+
+vmm_UNIT := test_qmp test_box_request test_box_record test_box_config
+UNIT += $(vmm_UNIT)
+$(foreach t,$(vmm_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c)$(eval $(t)_LIBS := box vmm agentproto base)\
+	$(eval $(t)_PKGS := json-c libseccomp))
