@@ -94,11 +94,17 @@ static void port_watch(struct port *p)
 
 /* -- output ------------------------------------------------------------------------------------ */
 
+static uint32_t out_u32(const struct port *p, size_t at)
+{
+	const uint8_t *b = p->out.data + at;
+
+	return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+/* Header and payload of the frame that begins there. */
 static uint32_t frame_len_at(const struct port *p, size_t at)
 {
-	const uint8_t *h = p->out.data + at;
-
-	return AG_HEADER_LEN + ((uint32_t)h[0] | (uint32_t)h[1] << 8 | (uint32_t)h[2] << 16);
+	return AG_HEADER_LEN + out_u32(p, at);
 }
 
 static void out_compact(struct port *p)
@@ -114,12 +120,16 @@ static void out_compact(struct port *p)
 	}
 }
 
+/* Drop what waits, but for the rest of a frame that is half out. What is sent next takes the first dropped one's number. */
 static void out_cut(struct port *p)
 {
+	size_t keep = p->out_head;
+
 	if (p->out_head > p->out_frame)
-		p->out.len = p->out_frame + frame_len_at(p, p->out_frame);
-	else
-		p->out.len = p->out_head;
+		keep = p->out_frame + frame_len_at(p, p->out_frame);
+	if (keep < p->out.len)
+		p->seq_out = out_u32(p, keep + 12);
+	p->out.len = keep;
 	out_compact(p);
 }
 

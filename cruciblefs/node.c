@@ -31,18 +31,17 @@ static void reap_later(void *arg)
 	node_reap(cs);
 }
 
-/* The number dies at once; the memory at the end of the batch (or of the round), so that no caller further up the stack is
- * left with a dangling pointer. */
-static void bury_if_unused(struct cfs_node *n)
+/* It goes at the end of the batch (or of the round), so that no caller further up the stack is left with a dangling pointer; until
+ * then it may be found and used again: the kernel often forgets a node and asks for its name in one breath. */
+static void list_if_unused(struct cfs_node *n)
 {
 	struct cfs_session *cs = n->session;
 
-	if (n->lookups || n->refs || n == cs->root)
+	if (n->lookups || n->refs || n->listed || n == cs->root)
 		return;
-	idtable_del(&cs->nodes, n->id);
-	n->id = 0;
-	n->next_dead = cs->dead;
-	cs->dead = n;
+	n->listed = true;
+	n->next_unused = cs->unused;
+	cs->unused = n;
 	/* Without memory for the call the next batch's end does it. */
 	if (!cs->in_batch && !cs->freeing && !cs->reap_id)
 		loop_defer(cs->loop, reap_later, cs, &cs->reap_id);
@@ -54,17 +53,21 @@ struct cfs_node *cfs_node_unref(struct cfs_node *n)
 		return NULL;
 	assert(n->refs > 0);
 	n->refs--;
-	bury_if_unused(n);
+	list_if_unused(n);
 	return NULL;
 }
 
 void node_reap(struct cfs_session *cs)
 {
-	/* Freeing one may bury another (a child holds its parent): until none is left. */
-	while (cs->dead) {
-		struct cfs_node *n = cs->dead;
+	/* Freeing one may leave another unused (a child holds its parent): until none is left. */
+	while (cs->unused) {
+		struct cfs_node *n = cs->unused;
 
-		cs->dead = n->next_dead;
+		cs->unused = n->next_unused;
+		n->listed = false;
+		if (n->lookups || n->refs)
+			continue;
+		idtable_del(&cs->nodes, n->id);
 		n->ops->free(n);
 	}
 }
@@ -87,7 +90,7 @@ void node_told(struct cfs_node *n)
 void node_untold(struct cfs_node *n)
 {
 	n->lookups--;
-	bury_if_unused(n);
+	list_if_unused(n);
 }
 
 void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups)
@@ -97,7 +100,7 @@ void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups)
 	if (!n)
 		return;
 	n->lookups -= lookups < n->lookups ? lookups : n->lookups;
-	bury_if_unused(n);
+	list_if_unused(n);
 }
 
 /* FNV-1a over the texts and their ends, then a finaliser (of splitmix64) that spreads short texts over all bits. */

@@ -11,7 +11,8 @@
  *   cfs_reply_entry() and its like (session.h) add one lookup: the kernel knows the node now.
  *   FORGET            takes lookups away.
  *   cfs_node_ref/unref  the implementer's own references (open handles hold one each, a child may hold its parent).
- *   lookups and refs both 0: the id dies, ops->free() is called.
+ *   lookups and refs both 0: unused. It may be found and referenced again (by a table of the implementer's) until the loop's next
+ *		     round or the end of the batch of requests; then its id dies and ops->free() is called.
  * An id is a table index and a generation: an id of something that is gone is never taken for something else (ESTALE).
  * Id 1 is the root's.
  *
@@ -101,7 +102,8 @@ struct cfs_node {
 	uint64_t id;	  /* what the kernel calls it */
 	uint64_t lookups; /* times the kernel was told and has not forgotten */
 	unsigned refs;	  /* ours */
-	struct cfs_node *next_dead; /* node.c's */
+	bool listed;	  /* node.c: among the unused */
+	struct cfs_node *next_unused;
 };
 
 /* Give @n an id; lookups 0, refs 1. Errors: -ENOMEM, -ENFILE (too many nodes); @n is then as before. */

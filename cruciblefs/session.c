@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 
+#define DIRECT_IO_ALLOW_MMAP_2 (1u << 4) /* FUSE_DIRECT_IO_ALLOW_MMAP of Linux 6.6, as it stands in flags2 */
 #define BATCH 128 /* requests read before other sources of the loop get their turn */
 
 /* -- the descriptor --------------------------------------------------------------------------- */
@@ -38,16 +39,20 @@ static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 	return n;
 }
 
+/* Flags that libfuse 3.14 does not tell: what it forgets, and what it does not know yet (a kernel that does not either ignores it). */
 static void mend_init(struct cfs_session *cs, struct iovec *iov, int count)
 {
 	struct fuse_init_out *out;
 
 	cs->init_answer = false;
-	if (count != 2 || iov[1].iov_len < offsetof(struct fuse_init_out, time_gran))
+	if (count != 2 || iov[1].iov_len < sizeof(*out))
 		return;
 	out = iov[1].iov_base;
 	if (cs->parallel_dirops)
 		out->flags |= FUSE_PARALLEL_DIROPS;
+	/* A stream can be mapped for reading like any file. */
+	out->flags |= FUSE_INIT_EXT;
+	out->flags2 |= DIRECT_IO_ALLOW_MMAP_2;
 }
 
 static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)

@@ -39,7 +39,7 @@ struct cfs_session {
 	struct idtable handles, nodes;
 	struct cfs_node *root;
 	void (*root_closing)(struct cfs_node *root);
-	struct cfs_node *dead; /* counts are 0: freed at the end of the batch or by reap_id */
+	struct cfs_node *unused; /* counts are 0: freed at the end of the batch or by reap_id, unless referenced again */
 	loop_id reap_id;
 };
 
@@ -86,7 +86,7 @@ void poll_forget(struct cfs_handle *h); /* at release */
 void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups);
 void node_told(struct cfs_node *n);	/* one lookup more */
 void node_untold(struct cfs_node *n);	/* the answer did not arrive */
-void node_reap(struct cfs_session *cs); /* free what is dead */
+void node_reap(struct cfs_session *cs); /* free what is unused */
 
 /* -- dispatch.c */
 extern const struct fuse_lowlevel_ops cfs_lowlevel_ops;

@@ -176,7 +176,8 @@ static struct cfs_tnode *find_current(const struct cfs_about *a, uint64_t ino)
 {
 	struct cfs_tnode *n = *node_slot(a->tree, ino);
 
-	while (n && (n->ino != ino || n->about.place != a->place || n->about.bound != a->bound || n->about.viewer.uid != a->viewer.uid))
+	/* One that was forgotten in this very batch lies there until the batch's end, without an id: it cannot be told again. */
+	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.bound != a->bound || n->about.viewer.uid != a->viewer.uid))
 		n = n->next;
 	return n;
 }
@@ -341,22 +342,23 @@ void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 	cfs_reply_attr(r, &st, n->about.entry->kind->attr_timeout);
 }
 
-/* What chmod, touch, cp -p, install -m and `> file` ask for. Times and modes of a file are accepted and stay what they are, so
- * that these tools work on files that can be written; nothing gets another owner; only a length of 0 can be had. */
+/* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and stay what they
+ * are, so that these tools work on files that can be written; nothing gets another owner. */
 void cfs_tnode_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	const struct cfs_kind *kind = n->about.entry->kind;
 	struct stat now;
 
-	(void)h;
 	cfs_tnode_stat(n, &now);
 	if (((valid & FUSE_SET_ATTR_UID) && st->st_uid != now.st_uid) || ((valid & FUSE_SET_ATTR_GID) && st->st_gid != now.st_gid))
 		cfs_reply_err(r, -EPERM);
 	else if ((valid & FUSE_SET_ATTR_MODE) && !kind->writable && (st->st_mode & 07777) != (now.st_mode & 07777))
 		cfs_reply_err(r, -EPERM);
-	else if ((valid & FUSE_SET_ATTR_SIZE) && (!kind->writable || st->st_size != 0))
-		cfs_reply_err(r, kind->writable ? -EINVAL : -EPERM);
+	else if ((valid & FUSE_SET_ATTR_SIZE) && !kind->writable)
+		cfs_reply_err(r, -EPERM);
+	else if ((valid & FUSE_SET_ATTR_SIZE) && st->st_size != 0 && !h)
+		cfs_reply_err(r, -EINVAL); /* truncate -s 5 means something that cannot be had */
 	else
 		cfs_reply_attr(r, &now, 0);
 }

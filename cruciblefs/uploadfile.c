@@ -79,30 +79,35 @@ static void upload_file_write(struct cfs_req *r, struct cfs_node *node, struct c
 		cfs_reply_write(r, size);
 }
 
-/* ftruncate(2): to nothing begins anew; to what was written (rsync, cp of a file with holes) changes nothing. */
-static void upload_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
+/* ftruncate(2): to nothing begins anew; to what was written (rsync, cp of a file with holes) changes nothing; else EINVAL. */
+static int cut(struct upload_file *f, const struct cfs_about *a, uint64_t size)
 {
-	struct upload_file *f = h ? cfs_container(h, struct upload_file, h) : NULL;
-	struct stat same = *st;
 	struct upload *fresh;
 	int code;
 
-	if (!(valid & FUSE_SET_ATTR_SIZE) || !f || !f->u) {
+	if (size == upload_size(f->u))
+		return 0;
+	if (size)
+		return -EINVAL;
+	code = begin(a, &f->h.who, &fresh);
+	if (code < 0)
+		return code;
+	upload_abort(f->u);
+	f->u = fresh;
+	return 0;
+}
+
+static void upload_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
+{
+	struct upload_file *f = h ? cfs_container(h, struct upload_file, h) : NULL;
+	int code = 0;
+
+	if ((valid & FUSE_SET_ATTR_SIZE) && f && f->u)
+		code = cut(f, &cfs_tnode_of(node)->about, (uint64_t)st->st_size);
+	if (code < 0)
+		cfs_reply_err(r, code);
+	else
 		cfs_tnode_setattr(r, node, h, st, valid);
-		return;
-	}
-	if (st->st_size == 0 && upload_size(f->u) > 0) {
-		code = begin(&cfs_tnode_of(node)->about, &h->who, &fresh);
-		if (code < 0) {
-			cfs_reply_err(r, code);
-			return;
-		}
-		upload_abort(f->u);
-		f->u = fresh;
-	} else if ((uint64_t)st->st_size == upload_size(f->u)) {
-		same.st_size = 0;
-	}
-	cfs_tnode_setattr(r, node, h, &same, valid);
 }
 
 static void upload_release(struct cfs_handle *h)

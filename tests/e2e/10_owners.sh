@@ -32,7 +32,7 @@ assert_eq "$(stat -c %a "$RUN/mine/.fs")" 700
 
 sh_as $other 'ls -l $R; ls -la $R/mine; stat $R/mine' >/dev/null || fail "another user cannot see the sandbox"
 assert_eq "$(sh_as $other 'cat $R/mine/status')" ready "its status"
-for f in stdout stderr result.json wait cmd stdin env log.jsonl console.log exec/1/stdout exec/1/result.json exec/1/cmd exec/1/wait error scratch; do
+for f in stdout stderr result.json wait cmd stdin env log.jsonl console.log exec/1/stdout exec/1/result.json exec/1/cmd exec/1/wait error; do
 	assert_eq "$(op_as $other read "$RUN/mine/$f")" EACCES "another user reads $f"
 done
 for f in cmd stdin ctl env from limits/vcpus limits/timeout_s import exec/slot/cmd exec/slot/stdin exec/slot/ctl; do

@@ -561,11 +561,15 @@ static void on_child(void *arg, uint32_t events)
 
 static void spawn(struct execution *x)
 {
-	char *argv[] = {(char *)"/bin/sh", (char *)"-c", x->cmd, NULL};
+	char *argv[] = {(char *)"/bin/sh", (char *)"/proc/self/fd/9", NULL};
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t at;
+	AUTO_FD script = memfd_create("script", MFD_CLOEXEC);
 
+	if (fd_write_all(script, x->cmd, x->cmd_len) < 0)
+		abort();
 	posix_spawn_file_actions_init(&fa);
+	posix_spawn_file_actions_adddup2(&fa, script, 9);
 	posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&fa, x->out[0], 1);
 	posix_spawn_file_actions_adddup2(&fa, x->out[1], 2);

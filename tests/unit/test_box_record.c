@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "vmm/box/box.h"
 
-static char dir[64];
+static char dir[200];
 static int dirfd_;
 
 static void put(const char *path, const void *data, size_t len)
@@ -32,7 +32,7 @@ static void put(const char *path, const void *data, size_t len)
 static int set_up(void **state)
 {
 	(void)state;
-	strcpy(dir, "/tmp/test_box_record.XXXXXX");
+	snprintf(dir, sizeof(dir), "%s/test_box_record.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	assert_non_null(mkdtemp(dir));
 	dirfd_ = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(dirfd_ >= 0);

@@ -161,7 +161,7 @@ static void test_einval_requests(void **state)
 	} cases[] = {
 		{"{", "must be a JSON request"},
 		{"{ echo a; echo b; }", "begins with '{'"},
-		{"{\"argv\":[\"a\"]} x", "follows"},
+		{"{\"argv\":[\"a\"]} x", "column 16"},
 		{"{}", "either argv or script"},
 		{"{\"argv\":[\"a\"],\"script\":\"b\"}", "either argv or script"},
 		{"{\"argv\":[]}", "argv"},

@@ -67,14 +67,12 @@ _crucible() {
 			;;
 		--mount | --output | -o) ((++i)) ;;
 		-*) ;;
-		sandbox | profile)
-			command=$word
-			((i + 1 < COMP_CWORD)) && command+=" ${COMP_WORDS[i + 1]}"
-			break
-			;;
 		*)
-			command=$word
-			break
+			if [[ -z $command ]]; then
+				command=$word
+			elif [[ $command == sandbox || $command == profile ]]; then
+				command+=" $word"
+			fi
 			;;
 		esac
 	done
