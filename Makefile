@@ -68,6 +68,16 @@ DEFS := -DCRUCIBLE_VERSION='"$(VERSION)"' -DCRUCIBLE_LIBEXECDIR='"$(LIBEXECDIR)"
 INCLUDES := -I. -I$(B)/gen
 ALL_CFLAGS = $(CSTD) $(WARN) $(OPT) $(HARDEN) $(DEFS) $(INCLUDES) -MMD -MP
 
+# `make demo` and the tests are the only set-up that a fresh machine gets: they install what is missing. Here, and not in a
+# recipe, because pkg-config is asked below, while this file is read.
+ifneq ($(filter demo install lint fuzz-smoke check check-% bench bench-%,$(MAKECMDGOALS)),)
+ifeq ($(shell id -u),0)
+ifneq ($(shell tests/deps.sh install all >&2 && echo yes),yes)
+$(error what is missing could not be installed; the reason stands above)
+endif
+endif
+endif
+
 LIBS :=
 PROGS :=
 UNIT :=
@@ -153,18 +163,25 @@ clean: ## remove what was built
 	rm -rf build
 
 .PHONY: demo
-demo: all ## run a Python command in a virtual machine, through files, and show its record
+demo: all ## run a Python command in a virtual machine, through files, and show its record (root)
 	$(Q)tools/demo.sh $(B)
 
+.PHONY: check-nested
+check-nested: all ## the main path under KVM, in a machine inside a machine (root; minutes)
+	$(Q)tests/nested/run.sh $(B)
+
 .PHONY: install
-install: all ## install programs, man pages, completions and the systemd unit (PREFIX, DESTDIR)
-	$(Q)tests/deps.sh check-install
-	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR) $(DESTDIR)$(DATADIR) $(DESTDIR)$(UNITDIR) \
-		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man5 $(DESTDIR)$(MANDIR)/man8
-	install -m 755 $(foreach p,$(PROGS),$(if $(filter bin,$(or $($(p)_DIR),bin)),$(B)/bin/$(p))) $(DESTDIR)$(BINDIR)
-	install -m 755 $(foreach p,$(PROGS),$(if $(filter libexec,$($(p)_DIR)),$(B)/libexec/$(p))) $(DESTDIR)$(LIBEXECDIR)
-	install -m 644 docs/man/*.1 $(DESTDIR)$(MANDIR)/man1
-	install -m 644 docs/man/*.5 $(DESTDIR)$(MANDIR)/man5
-	install -m 644 docs/man/*.8 $(DESTDIR)$(MANDIR)/man8
+install: all install-profile ## install programs, man pages, completions and the systemd unit (PREFIX, DESTDIR)
+	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR) $(DESTDIR)$(UNITDIR) \
+		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man5 $(DESTDIR)$(MANDIR)/man8 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 755 $(filter $(B)/bin/%,$(PROG_BINS)) $(DESTDIR)$(BINDIR)
+	install -m 755 $(filter $(B)/libexec/%,$(PROG_BINS)) $(DESTDIR)$(LIBEXECDIR)
+	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(wildcard docs/man/*.5) $(DESTDIR)$(MANDIR)/man5
+	install -m 644 $(wildcard docs/man/*.8) $(DESTDIR)$(MANDIR)/man8
+	install -m 644 tools/crucible/completion/crucible.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/crucible
+	install -m 644 tools/crucible/completion/_crucible $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -m 644 tools/crucible/completion/crucible.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	sed 's|@LIBEXECDIR@|$(LIBEXECDIR)|' tools/systemd/crucible.service.in > $(DESTDIR)$(UNITDIR)/crucible.service
-	$(MAKE) --no-print-directory install-data

@@ -13,6 +13,7 @@
 
 #define COMPLAINTS_MAX 100u
 #define BLOCK (64u * 1024)
+#define NOT_TAR "this is not a tar stream"
 #define EXTRACT_FLAGS                                                                                                  \
 	(ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR |                 \
 	 ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |               \
@@ -129,7 +130,7 @@ static int run(struct import *i)
 		if (r == ARCHIVE_EOF)
 			break;
 		if (r < ARCHIVE_WARN) {
-			complain(i, "", entries ? archive_error_string(i->in) : "this is not a tar stream");
+			complain(i, "", entries ? archive_error_string(i->in) : NOT_TAR);
 			return 2;
 		}
 		if (!unpack(i, e))
@@ -155,7 +156,7 @@ int import_run(int root_fd)
 	archive_read_support_filter_gzip(i.in);
 	archive_write_disk_set_options(i.disk, EXTRACT_FLAGS);
 	if (archive_read_open_fd(i.in, STDIN_FILENO, BLOCK) != ARCHIVE_OK) {
-		complain(&i, "", archive_error_string(i.in));
+		complain(&i, "", NOT_TAR); /* it looks at the first bytes already */
 		r = 2;
 	} else {
 		r = run(&i);

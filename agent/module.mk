@@ -20,8 +20,16 @@ crucible-agent_STATIC := $(if $(filter san tsan fuzz,$(CONFIG)),,yes)
 crucible-agent_LDFLAGS := -Wl,--strip-debug
 
 # These drive the agent that was built, as the host would, over two sockets.
-AGENT_DRIVERS := test_agent_exec test_agent_stream
+AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import
 $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
 	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c)\
 	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
 	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))
+
+UNIT += test_agent_proto test_agent_parse
+test_agent_proto_SRCS := tests/unit/test_agent_proto.c
+test_agent_proto_LIBS := agentproto base
+test_agent_proto_PKGS := json-c
+test_agent_parse_SRCS := tests/unit/test_agent_parse.c
+test_agent_parse_LIBS := agentcore agentproto base
+test_agent_parse_PKGS := json-c libarchive

@@ -115,7 +115,8 @@ int confine_rlimit(int resource, const char *name, uint64_t value, struct err *e
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-/* What the sanitizers' own code calls; the leak checker stops its process with ptrace from a helper. */
+/* What the sanitizers' own code calls; the leak checker stops its process with ptrace from a helper. They go
+ * first: the first rule for a call stands, and a list may refuse some of them. */
 static const char *const sanitizer_syscalls[] = {
 	"clone",       "fork",	      "getpid",	      "gettid",		  "getrlimit",
 	"kill",	       "madvise",     "mmap",	      "mprotect",	  "munmap",
@@ -127,7 +128,7 @@ static const char *const sanitizer_syscalls[] = {
 };
 #endif
 
-static int allow(scmp_filter_ctx ctx, const char *name, struct err *e)
+static int add_rule(scmp_filter_ctx ctx, const char *name, struct err *e)
 {
 	bool denied = name[0] == '!';
 	int nr = seccomp_syscall_resolve_name(name + denied), r;
@@ -137,7 +138,7 @@ static int allow(scmp_filter_ctx ctx, const char *name, struct err *e)
 		return 0;
 	r = seccomp_rule_add(ctx, denied ? SCMP_ACT_ERRNO(ENOSYS) : SCMP_ACT_ALLOW, nr, 0);
 	if (r < 0 && r != -EEXIST)
-		return err_set(e, r, "seccomp: allow %s: %s", name, strerror(-r));
+		return err_set(e, r, "seccomp: %s: %s", name, strerror(-r));
 	return 0;
 }
 
@@ -155,12 +156,12 @@ int confine_seccomp(const char *const names[], size_t n, struct err *e)
 		err_set(e, r, "seccomp: attributes: %s", strerror(-r));
 	/* A binary tree instead of a list; older libraries do not know it, and work without. */
 	seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = allow(ctx, names[i], e);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	for (size_t i = 0; i < ARRAY_LEN(sanitizer_syscalls) && r == 0; i++)
-		r = allow(ctx, sanitizer_syscalls[i], e);
+		r = add_rule(ctx, sanitizer_syscalls[i], e);
 #endif
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = add_rule(ctx, names[i], e);
 	if (r == 0) {
 		r = seccomp_load(ctx);
 		if (r < 0)

@@ -23,10 +23,11 @@ int confine_drop(uid_t uid, gid_t gid, uint64_t keep_caps, struct err *e);
 /* Soft and hard limit of RLIMIT_@resource; @name for the words. Errors: those of setrlimit. */
 int confine_rlimit(int resource, const char *name, uint64_t value, struct err *e);
 
-/* Allow the system calls of the table (base/syscalls.sh makes it from <folder>/syscalls.txt), in all threads; any other
- * kills the process. Names that this libseccomp or machine does not know are skipped, so that one list serves several.
- * Needs no_new_privs or CAP_SYS_ADMIN. Children inherit it, programs that they execute too. Errors: -ENOMEM, those of
- * seccomp(2). */
+/* Allow the system calls of the table (base/syscalls.sh makes it from <folder>/syscalls.txt), in all threads; one with
+ * '!' before its name is answered with ENOSYS; any other kills the process. Names that this libseccomp or machine does
+ * not know are skipped, so that one list serves several. Needs no_new_privs or CAP_SYS_ADMIN. Children inherit it,
+ * programs that they execute too.
+ * Errors: -ENOMEM, those of seccomp(2). */
 int confine_seccomp(const char *const names[], size_t n, struct err *e);
 
 #endif

@@ -44,6 +44,11 @@ void log_set_level(enum log_level level)
 	atomic_store(&threshold, (int)level);
 }
 
+const char *log_level_name(enum log_level level)
+{
+	return level_name[level];
+}
+
 int log_level_parse(const char *word, enum log_level *ret)
 {
 	for (size_t i = 0; i < ARRAY_LEN(level_name); i++)

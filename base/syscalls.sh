@@ -4,7 +4,8 @@
 # Make a C table of a list of system calls:  base/syscalls.sh NAME <folder>/syscalls.txt > gen/NAME_syscalls.h
 #
 # One call a line and, behind a '#', why it is needed: a line without a reason is refused. Lines that begin with '#', and
-# empty ones, are for readers. "!name" is answered with ENOSYS instead of the end of the process: for what a program tries and can do without. The table is called NAME_syscalls ('-' becomes '_'), for confine_seccomp().
+# empty ones, are for readers. "!name" is answered with ENOSYS instead of the end of the process: for what a program tries
+# and can do without. The table is called NAME_syscalls ('-' becomes '_'), for confine_seccomp().
 set -eu
 
 if [ $# -ne 2 ]; then
@@ -22,7 +23,9 @@ BEGIN {
 {
 	if ($1 !~ /^!?[a-z0-9_]+$/) refuse("not the name of a system call: " $1)
 	if ($2 !~ /^#/ || $0 !~ /#[ \t]*[^ \t]/) refuse("no reason behind " $1)
-	if (seen[$1]++) refuse("twice: " $1)
+	bare = $1
+	sub(/^!/, "", bare)
+	if (seen[bare]++) refuse("twice: " bare)
 	printf "\t\"%s\",\n", $1
 	n++
 }

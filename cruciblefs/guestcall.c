@@ -8,6 +8,11 @@
 
 #include <errno.h>
 
+/* After a call that timed out, calls that begin within this time end at once, unless the guest has answered something meanwhile.
+ * The kernel makes many waits of one: it asks a second time when a revalidation fails, and lets all who look up the same
+ * name wait, uninterruptible, for the first; each of them would begin another 5 s. */
+#define SILENCE_NS (200u * 1000000ull)
+
 static void forget_call(struct gcall *c)
 {
 	struct guestfs *fs = c->op->fs;
@@ -64,6 +69,7 @@ static void on_done(void *arg, int code, struct wire_rd *r)
 	struct gop *op = c->op;
 
 	forget_call(c);
+	op->fs->silent_until_ns = code == -ETIMEDOUT ? now_ns() + SILENCE_NS : 0;
 	code = greply_code(code);
 	if (overtaken(op, code)) {
 		op->retried = true;
@@ -95,8 +101,10 @@ void *gop_new(struct cfs_req *r, struct guestfs *fs, size_t size, gop_send_fn *s
 
 void gop_start(struct gop *op)
 {
-	int r = cfs_park(op->r, NULL, NULL, on_cancel, op);
+	int r = op->fs->silent_until_ns && now_ns() < op->fs->silent_until_ns ? -ETIMEDOUT : 0;
 
+	if (r == 0)
+		r = cfs_park(op->r, NULL, NULL, on_cancel, op);
 	if (r == 0)
 		r = send_calls(op);
 	if (r < 0)

@@ -6,9 +6,10 @@
  * so that sizes and names are asked for each time; the page cache lives from one open to the next, and the kernel asks
  * for size and times before each read of it. The agent is not trusted: guestreply.h, guestlink.h.
  *
- * What waits: every operation waits for the guest, those on directories too, while the kernel holds that directory's lock (the
- * guest's directories, below `.fs`; the tree's own never wait). The wait is bounded: sandbox_fs() gives each call 5 s once
- * the guest is ready, then -ETIMEDOUT; and it can be interrupted. What was interrupted may happen in the guest all the same.
+ * What waits: every operation waits for the guest, those on directories too, while the kernel holds that directory's lock, so
+ * that others in the same directory wait behind it (the guest's directories, below `.fs`; the tree's own never wait). The wait is
+ * bounded: sandbox_fs() gives each call 5 s once the guest is ready, then -ETIMEDOUT for it and at once for those behind it; and
+ * it can be interrupted. What was interrupted, or timed out, may happen in the guest all the same.
  *
  * Ownership and modes: everything shows as the owner's. uid and gid of the sandbox's owner become the guest's root in a chown,
  * other ids are given to the guest as they are (and still show as the owner's). Modes are shown as the guest has them, and

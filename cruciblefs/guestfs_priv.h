@@ -21,6 +21,7 @@ struct guestfs { /* one guest; lives as long as its root node */
 	struct gtable table;
 	uint64_t salt;		  /* of st_ino */
 	struct buf msg;		  /* the request being built */
+	uint64_t silent_until_ns; /* guestcall.c; 0: it answers */
 	unsigned ncalls, nopen;
 	size_t nbytes;
 };

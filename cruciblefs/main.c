@@ -223,7 +223,8 @@ static int start_launcher(struct daemon *d, struct err *e)
 {
 	char launch[PATH_MAX], box[PATH_MAX], uid[16];
 	const char *argv[] = { "crucible-launch", "--sock-fd", "3", "--uid-base", uid, "--mount", d->cfg.mount, "--store", d->cfg.store,
-			 "--cgroup", d->cfg.cgroup, "--box", box, "--engine", d->engine.path, NULL };
+			 "--cgroup", d->cfg.cgroup, "--box", box, "--engine", d->engine.path,
+			       "--log-level", log_level_name(d->cfg.log_level), NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	int pair[2], r;
 	pid_t pid;

@@ -323,13 +323,22 @@ void cfs_tnode_stat(struct cfs_tnode *n, struct stat *st)
 	cfs_stat_times(st, mtime_ns);
 }
 
+static bool is_lasting(const struct cfs_tnode *n)
+{
+	return n->about.entry->flags & CFS_LASTING;
+}
+
+static double attr_timeout(const struct cfs_tnode *n)
+{
+	return is_lasting(n) ? LASTING_ATTR_S : n->about.entry->kind->attr_timeout;
+}
+
 void cfs_tnode_reply_entry(struct cfs_req *r, struct cfs_tnode *n)
 {
-	bool lasting = n->about.entry->flags & CFS_LASTING;
 	struct stat st;
 
 	cfs_tnode_stat(n, &st);
-	cfs_reply_entry(r, &n->node, &st, lasting ? LASTING_S : 0, n->about.entry->kind->attr_timeout);
+	cfs_reply_entry(r, &n->node, &st, is_lasting(n) ? LASTING_NAME_S : 0, attr_timeout(n));
 }
 
 void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h)
@@ -339,7 +348,7 @@ void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 
 	(void)h;
 	cfs_tnode_stat(n, &st);
-	cfs_reply_attr(r, &st, n->about.entry->kind->attr_timeout);
+	cfs_reply_attr(r, &st, attr_timeout(n));
 }
 
 /* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and stay what they

@@ -13,8 +13,10 @@ set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev
 	libarchive-dev linux-libc-dev'
-run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux'
-test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev jq'
+run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
+	debian-archive-keyring'
+test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
+	vim-tiny strace'
 
 names() {
 	case $1 in

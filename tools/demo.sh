@@ -33,7 +33,7 @@ echo "== building the python profile (once: a minute or two; then it is only com
 echo "== serving the tree at $mnt"
 rm -f "$demo/ready"
 mkfifo "$demo/ready"
-"$build/bin/crucible" daemon --mount "$mnt" --store "$demo/store" --ready-fd 9 --log-level warn 9> "$demo/ready" &
+"$build/libexec/crucibled" --mount "$mnt" --store "$demo/store" --ready-fd 9 --log-level warn 9> "$demo/ready" &
 daemon=$!
 # A daemon that ends first closes the pipe: then there is nothing to read.
 if ! read -r -t 60 _ < "$demo/ready"; then

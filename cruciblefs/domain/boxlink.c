@@ -274,10 +274,17 @@ static void on_event(struct sandbox *s, struct msg *m)
 
 static void adopt(struct sandbox *s, const struct box_hello *h)
 {
+	bool queue_runs = h->state != BOX_READY && h->state != BOX_PAUSED;
+
 	for (struct execution *x = s->first_exec; x; x = x->next) {
 		if (x->state == EXEC_DONE)
 			continue;
 		x->sent = x->n <= h->last_exec;
+		/* What the box has runs: those of slots at once, of the queue the first. */
+		if (!x->sent || (!x->beside && queue_runs))
+			continue;
+		exec_set_state(s, x, EXEC_RUNNING);
+		queue_runs |= !x->beside;
 	}
 	if (h->guest[0])
 		keep_guest(s, h->guest);

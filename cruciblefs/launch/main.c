@@ -140,7 +140,7 @@ static void on_sigchld(void *arg, const struct signalfd_siginfo *si)
 static void usage(void)
 {
 	fprintf(stderr, "usage: crucible-launch --sock-fd N --uid-base N --mount DIR --store DIR --cgroup NAME"
-			" --box PATH --engine PATH\n(started by crucibled, not by people)\n");
+			" --box PATH --engine PATH [--log-level LEVEL]\n(started by crucibled, not by people)\n");
 	exit(2);
 }
 
@@ -188,8 +188,10 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 		{ "sock-fd", required_argument, NULL, 's' }, { "uid-base", required_argument, NULL, 'u' },
 		{ "mount", required_argument, NULL, 'm' },   { "store", required_argument, NULL, 'd' },
 		{ "cgroup", required_argument, NULL, 'c' },  { "box", required_argument, NULL, 'b' },
-		{ "engine", required_argument, NULL, 'e' },  { 0 },
+		{ "engine", required_argument, NULL, 'e' },  { "log-level", required_argument, NULL, 'l' },
+		{ 0 },
 	};
+	enum log_level level = LOG_L_INFO;
 	int sock_fd = -1, opt;
 
 	while ((opt = getopt_long(argc, argv, "", opts, NULL)) != -1) {
@@ -214,6 +216,11 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 			break;
 		case 'e':
 			c->prog[LAUNCH_ENGINE] = optarg;
+			break;
+		case 'l':
+			if (log_level_parse(optarg, &level) < 0)
+				usage();
+			log_set_level(level);
 			break;
 		default:
 			usage();
@@ -305,8 +312,8 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int sock_fd, r;
 
-	sock_fd = parse_args(argc, argv, &d.cfg);
 	log_init("crucible-launch", LOG_L_INFO);
+	sock_fd = parse_args(argc, argv, &d.cfg);
 	if (geteuid() != 0) {
 		log_err("event=start error=\"must be root\"");
 		return 1;

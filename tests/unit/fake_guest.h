@@ -44,7 +44,7 @@ void fake_guest_go_on(struct sandbox *g);    /* after hung or paused: answer wha
 void fake_guest_restart(struct sandbox *g);  /* another epoch: handles are dead */
 unsigned fake_guest_open(const struct sandbox *g); /* handles that are open in the guest */
 
-/* A session whose root holds `fs`, the guest's tree, and nothing else. @fd as in struct cfs_session_opts. */
-struct cfs_session *fake_guest_session(struct sandbox *g, int fd, bool socket, void (*ended)(void *arg), void *arg);
+/* Give @cs a root that holds `fs`, the guest's tree, and nothing else. */
+void fake_guest_install(struct sandbox *g, struct cfs_session *cs);
 
 #endif

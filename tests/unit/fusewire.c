@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "fusewire.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cruciblefs/root.h"
-#include "fake_domain.h"
 
 #define MESSAGE_MAX (192u * 1024)
 
@@ -151,6 +141,18 @@ struct fw *fw_free(struct fw *w)
 	free(w);
 	drop_kept();
 	return NULL;
+}
+
+int fw_setup(void **state)
+{
+	*state = fw_new(NULL);
+	return 0;
+}
+
+int fw_teardown(void **state)
+{
+	*state = fw_free(*state);
+	return 0;
 }
 
 /* -- raw --------------------------------------------------------------------------------------------- */

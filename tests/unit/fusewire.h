@@ -5,12 +5,19 @@
 #ifndef CRUCIBLE_TESTS_FUSEWIRE_H
 #define CRUCIBLE_TESTS_FUSEWIRE_H
 
-#include <linux/fuse.h>
-#include <stdbool.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/types.h>
 #include "cruciblefs/session.h"
+#include "fake_domain.h"
 
 struct fw_answer {
 	uint64_t unique;
@@ -38,6 +45,9 @@ struct fw {
 
 struct fw *fw_new(const struct cfs_limits *limits); /* with the tree; limits may be NULL */
 struct fw *fw_free(struct fw *w); /* NULL is fine; whatever is open or parked is left to the session */
+
+int fw_setup(void **state); /* for cmocka: *state is a struct fw */
+int fw_teardown(void **state);
 
 /* -- raw ------------------------------------------------------------------------------------------------ */
 uint64_t fw_send(struct fw *w, uint32_t opcode, uint64_t nodeid, const void *a, size_t alen, const void *b, size_t blen);

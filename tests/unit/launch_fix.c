@@ -402,7 +402,11 @@ static void make_store(struct fix *f)
 	make_dir(path);
 	snprintf(path, sizeof(path), "%s/sandboxes/" UUID_A, f->store);
 	make_dir(path);
+	snprintf(path, sizeof(path), "%s/sandboxes/" UUID_A "/box", f->store);
+	make_dir(path);
 	snprintf(path, sizeof(path), "%s/sandboxes/" UUID_B, f->store);
+	make_dir(path);
+	snprintf(path, sizeof(path), "%s/sandboxes/" UUID_B "/box", f->store);
 	make_dir(path);
 	snprintf(path, sizeof(path), "%s/run", f->store);
 	make_dir(path);
@@ -456,14 +460,15 @@ int fix_teardown(void **state)
 {
 	struct fix *f = *state;
 
+	/* The folder first: whatever is found to be wrong below, it is gone. */
 	umount2(f->mnt, MNT_DETACH);
+	nftw(f->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	if (f->l) {
 		fix_call_str(f, LAUNCH_KILL, UUID_A);
 		fix_call_str(f, LAUNCH_KILL, UUID_B);
 		fix_stop_launcher(f);
 	}
 	assert_false(cgroup_left(f));
-	nftw(f->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 	free(f);
 	return 0;
 }

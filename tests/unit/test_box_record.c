@@ -209,6 +209,19 @@ static void test_hostile_usage(void **state)
 	}
 }
 
+static void test_endless_argv_is_cut(void **state)
+{
+	AUTO_FREE char *big = calloc(1, BOX_RECORD_TEXT_MAX + 1), *text = NULL;
+	char *argv[] = {(char *)"a", big, (char *)"b", NULL};
+	struct box_record r = plain();
+
+	(void)state;
+	memset(big, 'x', BOX_RECORD_TEXT_MAX);
+	r.argv = argv;
+	text = write_and_read(&r);
+	assert_non_null(strstr(text, "\"argv\":[\"a\",\"…\"],"));
+}
+
 static void test_enoent_no_folder(void **state)
 {
 	struct box_record r = plain();
@@ -242,6 +255,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_text_is_cut_at_a_character, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_exactly_64_kib, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_hostile_usage, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_endless_argv_is_cut, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_enoent_no_folder, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_replaces_in_one_step, set_up, tear_down),
 	};

@@ -32,7 +32,7 @@ static int probe(void)
 	sigprocmask(SIG_SETMASK, NULL, &mask);
 	for (int s = 1; s < 32; s++) {
 		sigaction(s, NULL, &sa);
-		ignored += sa.sa_handler != SIG_DFL;
+		ignored += sa.sa_handler == SIG_IGN;
 		blocked += sigismember(&mask, s) == 1;
 	}
 	printf("env=%d ignored=%d blocked=%d session=%d fds=", env, ignored, blocked, getsid(0) == getpid());

@@ -101,13 +101,22 @@ static void put_output(struct maker *m, int dirfd, const struct box_record *r, c
 
 /* -- parts ------------------------------------------------------------------------------------------------ */
 
+/* A command line may be a MiB long, a record should not: what is beyond the bound is shown as one more argument, "…". */
 static void put_argv(struct maker *m, char **argv)
 {
 	struct json_object *list = put(m, "argv", json_object_new_array());
+	size_t bytes = 0;
 
-	if (argv && list)
-		for (char **p = argv; *p; p++)
-			add(m, list, json_text(*p, strlen(*p)));
+	if (!argv || !list)
+		return;
+	for (char **p = argv; *p; p++) {
+		bytes += strlen(*p) + 1;
+		if (bytes > BOX_RECORD_TEXT_MAX) {
+			add(m, list, json_object_new_string("…"));
+			return;
+		}
+		add(m, list, json_text(*p, strlen(*p)));
+	}
 }
 
 /* The agent's numbers, each on its own: whatever else it sent does not get into a record. */

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole box between fakes, on one loop: the daemon, the monitor, the agent and the engine's process are this file; the box is the real
+ * code, linked in or as the real program. Each fake does the right thing until a test tells it not to. */
+#ifndef CRUCIBLE_TESTS_BOX_RIG_H
+#define CRUCIBLE_TESTS_BOX_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+#include "agent/proto.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/msg.h"
+#include "vmm/box/box_core.h"
+
+#define RIG_WAIT_NS (20 * 1000000000ull) /* far beyond anything that works */
+/* Run the loop until @cond holds; fail when it never does. */
+#define UNTIL(r, cond)                                                                                                           \
+	do {                                                                                                                     \
+		uint64_t until_end_ = now_ns() + RIG_WAIT_NS;                                                                    \
+		while (!(cond) && now_ns() < until_end_)                                                                         \
+			assert_int_equal(loop_once((r)->loop, 20), 0);                                                           \
+		if (!(cond))                                                                                                     \
+			fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #cond);                                                 \
+	} while (0)
+
+struct rig;
+
+struct fake_exec { /* a command, as the agent knows it */
+	struct fake_exec *next;
+	struct rig *rig;
+	uint32_t stream;
+	struct buf json, script, in; /* what came */
+	bool whole;		     /* the JSON is */
+	bool script_eof, in_eof, begun, exited;
+	uint32_t kills, last_signal;
+	uint16_t rows, cols;
+	uint64_t flood[2]; /* bytes of stdout and stderr that are still to be printed */
+	uint32_t credit[2];
+	uint64_t sent[2];
+	char exit_json[600]; /* sent when all is printed; "" none */
+};
+
+struct heard { /* a message from the box */
+	uint16_t type;
+	uint32_t id;
+	uint8_t *data;
+	size_t len;
+};
+
+struct rig {
+	struct loop *loop;
+	char dir[200];
+	int dirfd;
+	struct box_tuning tuning;
+	struct box_config config;
+
+	/* the box: one of the two */
+	struct box *box;
+	pid_t pid;
+	bool over;
+	char over_words[600];
+
+	/* the daemon */
+	struct msgconn *daemon;
+	int listener;
+	loop_id listener_src;
+	uint32_t last_id;
+	uint64_t last_n;
+	struct heard *heard;
+	size_t nheard, heard_cap;
+	bool daemon_gone;
+	int state; /* of the last BOX_STATE; -1 */
+	char state_words[600];
+
+	/* the monitor */
+	int mon;
+	loop_id mon_src;
+	char mon_in[8192];
+	size_t mon_len;
+	bool mon_silent; /* takes commands, answers nothing */
+	unsigned int stops, conts, quits;
+
+	/* the agent */
+	int port[2];
+	loop_id port_src[2];
+	uint8_t *in[2];
+	size_t in_len[2];
+	uint32_t seq[2];
+	int hellos;
+	struct buf hello; /* the host's */
+	bool deaf;	  /* stopped: reads nothing */
+	bool obeys;	  /* kills and shutdowns have their effect */
+	bool gives_credit;
+	unsigned int pings, shutdowns, syncs;
+	struct fake_exec *execs;
+	size_t nexecs; /* ever */
+	void (*on_exec)(struct rig *r, struct fake_exec *x); /* its script is whole, or it has an argv */
+	void (*on_fs)(struct rig *r, const struct ag_frame *f);
+	struct buf fs_ops; /* the operations that came, one byte each */
+
+	/* the engine's process */
+	int console;
+	int exit_fd; /* an eventfd in place of a pidfd; or -1 */
+	pid_t engine_pid;
+};
+
+/* -- life ------------------------------------------------------------------------------------------------ */
+
+/* Ready to be changed, not begun. @program: the real one instead of the library. */
+struct rig *rig_new(bool program);
+void rig_begin(struct rig *r); /* makes the box, sends START, waits for its HELLO */
+void rig_boot(struct rig *r);  /* and until it is ready */
+struct rig *rig_ready(void);   /* new, begun, booted; the library */
+void rig_free(struct rig *r);
+void rig_engine_dies(struct rig *r);
+
+/* -- the daemon -------------------------------------------------------------------------------------------- */
+
+void rig_send(struct rig *r, enum box_type type, uint32_t id, const void *data, size_t len);
+uint32_t rig_request(struct rig *r, enum box_type type, const void *data, size_t len); /* its id */
+/* Wait for the answer and return its code; @ret_words and @ret_data (behind the words) may be NULL; borrowed. */
+int rig_reply(struct rig *r, uint32_t id, const char **ret_words, struct wire_rd *ret_data);
+int rig_vm(struct rig *r, enum box_vm what, uint32_t grace_ms); /* request and its answer */
+int rig_ctl(struct rig *r, uint64_t n, enum box_verb verb, uint32_t a, uint32_t b);
+uint64_t rig_put(struct rig *r, const void *cmd, size_t len);	/* the next number, its folder and its cmd */
+void rig_put_stdin(struct rig *r, uint64_t n, const void *data, size_t len);
+int rig_accept(struct rig *r, uint64_t n, uint8_t flags);	/* EXEC and its answer */
+uint64_t rig_exec(struct rig *r, const char *cmd);		/* put and accepted */
+struct heard *rig_find(struct rig *r, uint16_t type, uint64_t n); /* the last message of a type that begins with @n; NULL none yet */
+size_t rig_count(const struct rig *r, uint16_t type);
+void rig_done(struct rig *r, uint64_t n);			/* wait for its BOX_DONE */
+struct json_object *rig_record(struct rig *r, uint64_t n);	/* caller puts */
+void rig_daemon_leaves(struct rig *r);	/* closes; listens at the socket */
+void rig_daemon_back(struct rig *r);	/* until the box has connected */
+
+/* What a record says: fails unless it does. */
+void record_int(struct rig *r, uint64_t n, const char *key, int64_t want);
+void record_true(struct rig *r, uint64_t n, const char *key, bool want);
+void record_text(struct rig *r, uint64_t n, const char *key, const char *want);
+void record_holds(struct rig *r, uint64_t n, const char *key, const char *part);
+
+/* -- the agent ---------------------------------------------------------------------------------------------- */
+
+void agent_frame(struct rig *r, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
+void agent_raw(struct rig *r, int port, const void *data, size_t len);
+void agent_stage(struct rig *r, const char *text);
+struct fake_exec *agent_exec(struct rig *r, size_t nth); /* the nth command that came, if it still lives */
+void exec_started(struct fake_exec *x);
+void exec_print(struct fake_exec *x, enum ag_which which, const char *text); /* within the credit, checked */
+void exec_flood(struct fake_exec *x, enum ag_which which, uint64_t bytes);   /* 'x', as the credit comes */
+void exec_exit(struct fake_exec *x, int code);				     /* once all is printed */
+void exec_killed(struct fake_exec *x, const char *signal, const char *more);  /* more: further members of the JSON */
+bool exec_json_has(const struct fake_exec *x, const char *part);
+/* An on_exec: prints the script (or "argv") and ends with 0. */
+void run_at_once(struct rig *r, struct fake_exec *x);
+void monitor_says(struct rig *r, const char *line);
+/* Descriptors open in this process. */
+unsigned int open_fds(void);
+
+#endif
