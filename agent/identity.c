@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/identity.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -126,14 +127,15 @@ int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 
 static void take_entropy(const struct guest *g, const struct hello *h, struct unenforced *u)
 {
-	struct {
-		struct rand_pool_info info;
-		uint8_t bytes[ENTROPY_BYTES];
-	} pool = {.info = {.entropy_count = (int)h->entropy_len * 8, .buf_size = (int)h->entropy_len}};
+	/* struct rand_pool_info: bits, bytes, and the bytes. */
+	int pool[2 + ENTROPY_BYTES / sizeof(int)] = {(int)h->entropy_len * 8, (int)h->entropy_len};
 
-	memcpy(pool.bytes, h->entropy, h->entropy_len); /* where info.buf begins */
-	if (g->random_fd < 0 || ioctl(g->random_fd, RNDADDENTROPY, &pool) < 0 || ioctl(g->random_fd, RNDRESEEDCRNG) < 0)
-		unenforced_add(u, "entropy: the kernel's generator did not take it: %s", g->random_fd < 0 ? "no /dev/urandom" : strerror(errno));
+	static_assert(offsetof(struct rand_pool_info, buf) == 2 * sizeof(int), "the kernel's layout");
+	memcpy(pool + 2, h->entropy, h->entropy_len);
+	if (g->random_fd < 0)
+		unenforced_add(u, "entropy: no /dev/urandom in this guest");
+	else if (ioctl(g->random_fd, RNDADDENTROPY, pool) < 0 || ioctl(g->random_fd, RNDRESEEDCRNG) < 0)
+		unenforced_add(u, "entropy: the kernel's generator did not take it: %s", strerror(errno));
 }
 
 /* Write an id file, only if it is a file already or, with @make, nothing. No link is followed. */

@@ -13,11 +13,17 @@ agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c fil
 PROGS += crucible-agent
 crucible-agent_SRCS := agent/main.c
 crucible-agent_LIBS := agentcore agentproto base
-crucible-agent_PKGS := json-c libarchive
 crucible-agent_DIR := libexec
 # It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically.
-crucible-agent_STATIC := $(if $(filter san tsan fuzz,$(CONFIG)),,yes)
+ifneq ($(filter san tsan fuzz,$(CONFIG)),)
+crucible-agent_PKGS := json-c libarchive
+else
+crucible-agent_STATIC := yes
+crucible-agent_PKGS := json-c
 crucible-agent_LDFLAGS := -Wl,--strip-debug
+# Of what pkg-config names for a static libarchive, tar and gzip need these two.
+$(B)/libexec/crucible-agent: private LDFLAGS += -larchive -lacl -lz
+endif
 
 # These drive the agent that was built, as the host would, over two sockets.
 AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import
@@ -33,3 +39,8 @@ test_agent_proto_PKGS := json-c
 test_agent_parse_SRCS := tests/unit/test_agent_parse.c
 test_agent_parse_LIBS := agentcore agentproto base
 test_agent_parse_PKGS := json-c libarchive
+
+FUZZ += fuzz_agent_frame fuzz_agent_fs
+fuzz_agent_frame_SRCS := tests/fuzz/fuzz_agent_frame.c
+fuzz_agent_fs_SRCS := tests/fuzz/fuzz_agent_fs.c
+$(foreach f,fuzz_agent_frame fuzz_agent_fs,$(eval $(f)_LIBS := agentcore agentproto base)$(eval $(f)_PKGS := json-c libarchive))

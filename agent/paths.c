@@ -168,7 +168,6 @@ static int walk_run(struct walk *w)
 int link_resolve(int root_fd, const char *path, const char *target, char *out, enum link_state *ret)
 {
 	struct walk w = {.root_fd = root_fd};
-	AUTO_FD last = -1;
 	int r;
 
 	memcpy(w.at, path, strlen(path) + 1);

@@ -4,10 +4,14 @@ LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,attr.c boxlink.c config.c disk.c exec.c fscall.c health.c host.c journal.c \
 	lifecycle.c profile.c registry.c sandbox.c slot.c start.c trial_run.c upload.c)
 
-UNIT += test_pool test_waitq test_config
+UNIT += test_pool test_waitq test_config test_domain
 test_pool_SRCS := tests/unit/test_pool.c
 test_pool_LIBS := base
 test_waitq_SRCS := tests/unit/test_waitq.c
 test_waitq_LIBS := base
 test_config_SRCS := tests/unit/test_config.c cruciblefs/domain/config.c
 test_config_LIBS := base
+# The fake's launcher_call() is there before the archive's is looked for.
+test_domain_SRCS := tests/unit/test_domain.c tests/unit/fake_launcher.c
+test_domain_LIBS := cfsdomain launch vmm agentproto base
+test_domain_PKGS := json-c

@@ -268,7 +268,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 
 	if (!s)
 		return err_set(e, -ENOMEM, "no memory");
-	snprintf(s->uuid, sizeof(s->uuid), "%s", uuid);
+	snprintf(s->uuid, sizeof(s->uuid), "%.36s", uuid);
 	k = attrs_copy(&s->attrs, &r->defaults);
 	if (!k)
 		k = open_dir(r, s);
@@ -302,6 +302,8 @@ static int mkdir_open(int dirfd, const char *name, mode_t mode, int *ret)
 	return *ret < 0 ? -errno : 0;
 }
 
+static void remove_dir(struct registry *r, const char *uuid);
+
 /* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen. */
 static int load_all(struct registry *r, struct err *e)
 {
@@ -321,21 +323,14 @@ static int load_all(struct registry *r, struct err *e)
 		char path[300];
 
 		if (!strncmp(ent->d_name, TRASH, sizeof(TRASH) - 1)) {
-			struct sandbox gone = { .reg = r };
-
-			snprintf(gone.uuid, sizeof(gone.uuid), "%.36s", ent->d_name + sizeof(TRASH) - 1);
-			sandbox_remove_dir(&gone);
+			remove_dir(r, ent->d_name + sizeof(TRASH) - 1);
 			continue;
 		}
-		if (ent->d_name[0] == '.')
-			continue;
+		if (strlen(ent->d_name) != LAUNCH_UUID_LEN)
+			continue; /* "." and "..", and what is not ours */
 		snprintf(path, sizeof(path), "%s/sandbox.json", ent->d_name);
-		if (strlen(ent->d_name) == LAUNCH_UUID_LEN && fstatat(r->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
-		    errno == ENOENT) {
-			struct sandbox gone = { .reg = r };
-
-			snprintf(gone.uuid, sizeof(gone.uuid), "%s", ent->d_name);
-			sandbox_remove_dir(&gone);
+		if (fstatat(r->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+			remove_dir(r, ent->d_name);
 			continue;
 		}
 		if (load_one(r, ent->d_name, &why) < 0)
@@ -615,23 +610,28 @@ static void removal_done(struct pool_job *job)
 	free(m);
 }
 
-void sandbox_remove_dir(struct sandbox *s)
+static void remove_dir(struct registry *r, const char *uuid)
 {
 	struct removal *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return; /* the next start finds it */
 	m->job = (struct pool_job){ .run = removal_run, .done = removal_done };
-	snprintf(m->name, sizeof(m->name), "%s%s", TRASH, s->uuid);
-	m->dirfd = openat(s->reg->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (m->dirfd < 0 || (renameat(m->dirfd, s->uuid, m->dirfd, m->name) < 0 && errno != ENOENT)) {
+	snprintf(m->name, sizeof(m->name), "%s%.36s", TRASH, uuid);
+	m->dirfd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (m->dirfd < 0 || (renameat(m->dirfd, uuid, m->dirfd, m->name) < 0 && errno != ENOENT)) {
 		m->result = -errno;
 		removal_done(&m->job);
 		return;
 	}
-	if (pool_submit(s->reg->pool, &m->job) < 0) {
+	if (pool_submit(r->pool, &m->job) < 0) {
 		/* The queue is full: better slow than a directory that nobody removes. */
 		removal_run(&m->job);
 		removal_done(&m->job);
 	}
+}
+
+void sandbox_remove_dir(struct sandbox *s)
+{
+	remove_dir(s->reg, s->uuid);
 }

@@ -10,11 +10,13 @@ crucible-launch_PKGS := libseccomp
 crucible-launch_DIR := libexec
 $(eval $(call syscalls_rule,crucible_launch,cruciblefs/launch,cruciblefs/launch/main.c))
 
-UNIT += test_launch test_launch_proto
+UNIT += test_launch test_launch_proto test_slots
 test_launch_SRCS := tests/unit/test_launch.c tests/unit/launch_fix.c
 test_launch_LIBS := launch base
 test_launch_proto_SRCS := tests/unit/test_launch_proto.c
 test_launch_proto_LIBS := launch base
+test_slots_SRCS := tests/unit/test_slots.c cruciblefs/launch/slots.c
+test_slots_LIBS := base
 $(B)/unit/test_launch: | $(B)/libexec/crucible-launch
 
 FUZZ += fuzz_launch

@@ -49,7 +49,9 @@ assert_match "$(op_as $other unlink "$RUN/mine/scratch")" '^(EACCES|EPERM)$' "an
 assert_match "$(op_as $other rmdir "$RUN/mine")" '^(EACCES|EPERM)$' "another user removes it"
 assert_match "$(op_as $other rename "$RUN/mine" "$RUN/theirs")" '^(EACCES|EPERM)$' "another user renames it"
 assert_match "$(op_as $other chmod "$RUN/mine/cmd" 666)" '^EPERM$' "another user's chmod"
-assert_match "$(op_as $me chmod "$RUN/mine/cmd" 666)" '^EPERM$' "the owner's chmod"
+op_as $me chmod "$RUN/mine/cmd" 666 >/dev/null # tolerated, because install, mv and rsync do it; it changes nothing
+op_as $me chmod "$RUN/mine/result.json" 666 >/dev/null
+assert_eq "$(op_as $other read "$RUN/mine/cmd")" EACCES
 assert_match "$(op_as $me chown "$RUN/mine" $other $other)" '^EPERM$' "giving it away"
 assert_eq "$(op_as $other mkdir "$RUN/mine")" EEXIST
 sh_as $other 'rm -rf $R/mine' 2>/dev/null && fail "another user's rm -rf succeeds"

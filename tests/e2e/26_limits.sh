@@ -37,8 +37,9 @@ assert_rec error '""'
 run a 'echo after the bomb; ls /proc | grep -c "^[0-9]"'
 assert_rec stdout '=~^after the bomb' exit_code 0
 [ "$(rec stdout | tail -n 1)" -lt 150 ] || fail "$(rec stdout | tail -n 1) processes are left of the bomb"
-run a 'i=0; while [ $i -lt 300 ]; do sleep 5 & i=$((i+1)); done 2>/tmp/err; grep -c . /tmp/err'
-assert_rec exit_code '!0' 2>/dev/null || assert_rec stdout '!"0\n"'
+# limits/pids, counted: a shell that cannot fork says so.
+run a 'i=0; while [ $i -lt 400 ]; do sleep 2 & i=$((i+1)); done; echo "all 400"'
+assert_no_match "$(rec stdout)" 'all 400' "processes beyond limits/pids"
 assert_eq "$(awk '/^Threads/ { print $2 < 60 }' "/proc/$(engine_pid a)/status")" 1 "threads of the engine"
 
 # -- disk ----------------------------------------------------------------------------------------------------------------------------
@@ -64,8 +65,7 @@ for ns in mnt net pid ipc uts; do
 	assert_ne "$(readlink "/proc/$engine/ns/$ns")" "$(readlink "/proc/self/ns/$ns")" "namespace $ns of the engine"
 	assert_ne "$(readlink "/proc/$engine/ns/$ns")" "$(readlink "/proc/$(box_pid a)/ns/$ns")" "namespace $ns of engine and box"
 done
-assert_eq "$(ls "/proc/$engine/root/" | tr '\n' ' ')" "$(printf '%s\n' bin boot dev lib lib64 usr | tr '\n' ' ')" "what the engine sees of the host" 2>/dev/null ||
-	assert_no_match "$(ls "/proc/$engine/root/")" '^(root|home|etc|proc|sys|var|tmp)$' "what the engine sees of the host"
+assert_no_match "$(find "/proc/$engine/root/" -mindepth 1 -maxdepth 1 -printf '%f\n')" '^(root|home|etc|proc|sys|var|tmp|run)$' "what the engine sees of the host"
 assert_eq "$(wc -l <"/proc/$engine/net/dev")" 3 "network devices of the engine: loopback"
 assert_ne "$(json_of "$(cat "$A/info.json")" isolation.engine_uid)" "$(json_of "$(cat "$RUN/b/info.json")" isolation.engine_uid)"
 if [ -z "$(json_of "$(cat "$A/info.json")" unenforced.0 2>/dev/null | grep -v '^no ' || :)" ]; then

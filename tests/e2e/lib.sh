@@ -322,7 +322,7 @@ refuse_daemon() { # REGEX OPTION…
 	assert_ne "$rc" 0 "exit code of crucibled $*"
 	[ "$rc" -lt 124 ] || fail "crucibled $* hung or died (exit code $rc): $said"
 	assert_match "$said" "$want" "what crucibled $* says"
-	assert_eq "$(grep -c . <<<"$said")" 1 "number of lines that a refusal prints: $said"
+	assert_eq "$(grep -c '^crucibled: ' <<<"$said")" 1 "number of lines of crucibled's own: $said"
 }
 
 # Processes of this test's own cgroup by the name of their program, and of the cgroups of its daemon.

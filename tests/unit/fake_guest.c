@@ -86,7 +86,8 @@ void fake_guest_free(struct sandbox *g)
 	files_free(g->files);
 	close(g->root_fd);
 	close(g->proc_fd);
-	nftw(g->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	if (nftw(g->root, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0)
+		perror(g->root);
 	free(g);
 }
 

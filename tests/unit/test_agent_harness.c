@@ -292,7 +292,7 @@ static void make_cgroup(char path[128])
 		snprintf(probe, sizeof(probe), "%s/cgroup.controllers", mounts[i]);
 		if (access(probe, F_OK) < 0)
 			continue;
-		snprintf(path, 128, "%s/crucible-test-%d", mounts[i], getpid());
+		snprintf(path, 128, "%s/crucible-agent-test-%d", mounts[i], getpid());
 		if (mkdir(path, 0755) == 0 || errno == EEXIST)
 			return;
 	}
@@ -393,6 +393,12 @@ static void cmd_free(struct cmd *c)
 	memset(c, 0, sizeof(*c));
 }
 
+void host_forget(struct host *h)
+{
+	for (size_t i = 0; i < STREAMS_MAX; i++)
+		cmd_free(&h->cmd[i]);
+}
+
 /* Kill what a failed test left, then remove the cgroups; processes take a moment to go. */
 static int remove_cgroup(const char *path)
 {
@@ -436,8 +442,7 @@ int agent_teardown(void **state)
 		buf_fini(&h->port[i].in);
 		buf_fini(&h->port[i].out);
 	}
-	for (size_t i = 0; i < STREAMS_MAX; i++)
-		cmd_free(&h->cmd[i]);
+	host_forget(h);
 	for (size_t i = 0; i < h->nfs; i++)
 		buf_fini(&h->fs[i].data);
 	buf_fini(&h->bye);
@@ -689,4 +694,13 @@ long resident_kib(pid_t pid)
 			break;
 	fclose(f);
 	return kib;
+}
+
+bool memory_can_be_measured(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return false;
+#else
+	return !getenv("CRUCIBLE_VALGRIND");
+#endif
 }

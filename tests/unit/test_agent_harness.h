@@ -70,6 +70,7 @@ int agent_teardown(void **state);
 /* Set-up without HELLO. */
 int agent_setup_silent(void **state);
 void host_hello(struct host *h, uint64_t epoch); /* send it, wait for the answer */
+void host_forget(struct host *h);		 /* all commands: their epoch is over */
 
 /* The cause of a skip; a failure when CRUCIBLE_MUST_RUN=1. Does not return. */
 void skip_because(const char *cause);
@@ -100,6 +101,7 @@ struct fsrep *fs_wait(struct host *h, uint32_t id);
 void put_args(struct buf *b, const char *fmt, ...); /* s: string, u: u32, U: u64, b: u8, B: data, len */
 
 int open_fds(pid_t pid); /* how many descriptors it has */
-long resident_kib(pid_t pid);
+long resident_kib(pid_t pid); /* anonymous memory */
+bool memory_can_be_measured(void); /* not under a sanitizer or valgrind, which need their own */
 
 #endif

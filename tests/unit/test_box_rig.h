@@ -92,6 +92,7 @@ struct rig {
 	loop_id port_src[2];
 	uint8_t *in[2];
 	size_t in_len[2];
+	struct buf out[2]; /* what the box has not read yet */
 	uint32_t seq[2];
 	int hellos;
 	struct buf hello; /* the host's */

@@ -97,6 +97,8 @@ static void test_requests(void **state)
 
 	(void)state;
 	assert_request(&(struct request){ .argv = argv }, "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"]}\n");
+	assert_request(&(struct request){ .argv = argv, .term = "dumb" },
+		       "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"],\"env\":{\"TERM\":\"dumb\"}}\n");
 	assert_request(&(struct request){ .argv = argv,
 					  .env = &texts,
 					  .cwd = "/x",

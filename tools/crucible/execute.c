@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,6 +91,7 @@ int execute(struct cli *c, struct sbx *s, const struct execute *x)
 	struct request q = {
 		.argv = x->argv,
 		.env = &args->texts[OPT_ENV],
+		.term = our_tty ? getenv("TERM") : NULL,
 		.cwd = args->text[OPT_CWD],
 		.user = args->text[OPT_USER],
 		.timeout_ms = args->number[OPT_TIMEOUT],

@@ -54,6 +54,8 @@ static int format(struct json_object *o, bool with_sandbox, struct buf *out)
 				     text && !strpbrk(json_object_get_string(v), " \t") ? json_object_get_string(v)
 											: json_line(v));
 	}
+	while (r == 0 && out->len && out->data[out->len - 1] == ' ')
+		out->len--; /* of the column, when nothing stands behind it */
 	return r;
 }
 

@@ -69,26 +69,26 @@ static int put_argv(struct json_object *o, const char *const *argv, struct err *
 	return 0;
 }
 
-static int put_env(struct json_object *o, const struct args_texts *env, struct err *e)
+static int put_env(struct json_object *o, const struct request *q, struct err *e)
 {
 	AUTO_JSON *map = json_object_new_object();
+	int r = map && q->term ? put_text(map, "TERM", q->term, e) : 0;
 
-	for (size_t i = 0; map && i < env->n; i++) {
-		const char *eq = strchr(env->v[i], '=');
+	for (size_t i = 0; map && q->env && i < q->env->n && r == 0; i++) {
+		const char *text = q->env->v[i], *eq = strchr(text, '=');
 		AUTO_FREE char *key = NULL;
-		int r;
 
-		if (!eq || eq == env->v[i])
-			return err_set(e, -EINVAL, "--env: \"%s\" is not KEY=VALUE", env->v[i]);
-		key = strndup(env->v[i], (size_t)(eq - env->v[i]));
+		if (!eq || eq == text)
+			return err_set(e, -EINVAL, "--env: \"%s\" is not KEY=VALUE", text);
+		key = strndup(text, (size_t)(eq - text));
 		if (!key)
 			return err_set(e, -ENOMEM, "no memory");
-		r = put_text(map, key, eq + 1, e);
-		if (r < 0)
-			return r;
 		if (!is_exact(key))
-			return err_set(e, -EINVAL, "--env: the name of \"%s\" is not UTF-8", env->v[i]);
+			return err_set(e, -EINVAL, "--env: the name of \"%s\" is not UTF-8", text);
+		r = put_text(map, key, eq + 1, e);
 	}
+	if (r < 0 || (map && json_object_object_length(map) == 0))
+		return r;
 	return put(o, "env", json_object_get(map), e);
 }
 
@@ -113,8 +113,8 @@ int request_format(const struct request *q, struct buf *out, struct err *e)
 	if (!q->argv || !q->argv[0])
 		return err_set(e, -EINVAL, "the command is empty");
 	r = put_argv(o, q->argv, e);
-	if (r == 0 && q->env && q->env->n)
-		r = put_env(o, q->env, e);
+	if (r == 0)
+		r = put_env(o, q, e);
 	if (r == 0 && q->cwd)
 		r = put_text(o, "cwd", q->cwd, e);
 	if (r == 0 && q->user)

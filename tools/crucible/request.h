@@ -11,6 +11,7 @@
 struct request {
 	const char *const *argv;      /* NULL-ended, not empty */
 	const struct args_texts *env; /* KEY=VALUE; may be NULL */
+	const char *term;	      /* TERM, unless @env sets it; may be NULL */
 	const char *cwd, *user;	      /* may be NULL */
 	uint64_t timeout_ms;	      /* 0: the sandbox's default */
 	bool tty;

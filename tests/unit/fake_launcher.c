@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "tests/unit/fake_launcher.h"
+
+struct launcher {
+	struct fake_launcher *f;
+};
+
+struct pending {
+	struct launcher *l;
+	int code;
+	const char *words;
+	struct buf payload;
+	int fd;
+	launcher_fn *fn;
+	void *arg;
+};
+
+struct launcher *fake_launcher_new(struct fake_launcher *f)
+{
+	struct launcher *l = calloc(1, sizeof(*l));
+
+	if (l)
+		l->f = f;
+	f->box_fd = f->older_box_fd = -1;
+	return l;
+}
+
+struct launcher *launcher_free(struct launcher *l)
+{
+	free(l);
+	return NULL;
+}
+
+static void answer(void *arg)
+{
+	struct pending *p = arg;
+	struct msg m = { .nfds = p->fd >= 0 };
+	struct wire_rd r;
+
+	m.fds[0] = p->fd;
+	wire_rd_init(&r, p->payload.data, p->payload.len);
+	if (p->fn)
+		p->fn(p->arg, p->code, p->words, &r, &m);
+	if (m.nfds && m.fds[0] >= 0)
+		close(m.fds[0]);
+	buf_fini(&p->payload);
+	free(p);
+}
+
+static void spawn(struct fake_launcher *f, struct pending *p, const void *data, size_t len, const int *fds)
+{
+	static char store[LAUNCH_ARGS_BYTES_MAX];
+
+	if (f->refuse_spawn) {
+		p->code = f->refuse_spawn;
+		p->words = "refused by the test";
+		return;
+	}
+	if (launch_spawn_decode(data, len, &f->last, store, sizeof(store)) < 0) {
+		p->code = -EBADMSG;
+		return;
+	}
+	if (f->last.kind == LAUNCH_BOX) {
+		f->spawned_boxes++;
+		fd_close(&f->older_box_fd);
+		f->older_box_fd = take_fd(&f->box_fd);
+		memcpy(f->box_uuid, f->last.uuid, sizeof(f->box_uuid));
+		f->box_fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
+	} else {
+		f->spawned_engines++;
+	}
+	wire_put_u32(&p->payload, 4711);
+	wire_put_str(&p->payload, "io");
+	p->fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* in a pidfd's place */
+}
+
+int launcher_call(struct launcher *l, enum launch_type type, const void *data, size_t len, const int *fds, size_t nfds,
+		  launcher_fn *fn, void *arg)
+{
+	struct fake_launcher *f = l->f;
+	struct pending *p = calloc(1, sizeof(*p));
+
+	(void)nfds;
+	if (!p)
+		return -ENOMEM;
+	*p = (struct pending){ .l = l, .words = "", .fd = -1, .fn = fn, .arg = arg };
+	buf_init(&p->payload, 4096);
+	switch (type) {
+	case LAUNCH_SLOT_ALLOC:
+		wire_put_u32(&p->payload, f->slots_taken++);
+		break;
+	case LAUNCH_SLOT_FREE:
+		f->slots_freed++;
+		break;
+	case LAUNCH_SPAWN:
+		spawn(f, p, data, len, fds);
+		break;
+	case LAUNCH_KILL:
+		f->kills++;
+		/* {str uuid} */
+		if (len == 4 + LAUNCH_UUID_LEN && !memcmp((const char *)data + 4, f->box_uuid, LAUNCH_UUID_LEN))
+			fd_close(&f->box_fd);
+		break;
+	case LAUNCH_LIST:
+		wire_put_u32(&p->payload, f->listed != NULL);
+		if (f->listed)
+			wire_put_str(&p->payload, f->listed);
+		break;
+	default:
+		break;
+	}
+	return loop_defer(f->loop, answer, p, NULL);
+}
