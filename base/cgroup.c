@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cgroup_priv.h"
@@ -361,8 +362,24 @@ static int kill_v2(const struct cgroup_tree *t, const char *path, uint64_t *ret_
 	return 0;
 }
 
-/* Frozen, signalled, thawed. The freezer finishes in its own time ("FREEZING"): waiting for it is not needed, since the
- * caller comes back until nobody is left. */
+/* Give the freezer two milliseconds, which is ten times what it needs. A process that sleeps in the kernel can hold it
+ * longer; the signal then meets it, and the caller comes back for what it may have forked. */
+static void freeze(const struct cgroup_tree *t, const char *path)
+{
+	const struct timespec pause = { .tv_nsec = 100000 };
+
+	if (cgroup_file_put(t, path, "freezer.state", "FROZEN") < 0)
+		return;
+	for (int i = 0; i < 20; i++) {
+		AUTO_FREE char *is = NULL;
+
+		if (cgroup_file_get(t, path, "freezer.state", &is) < 0 || !strncmp(is, "FROZEN", 6))
+			return;
+		nanosleep(&pause, NULL);
+	}
+}
+
+/* Frozen, signalled, thawed. */
 static int kill_v1(const struct cgroup_root *c, const struct cgroup_tree *t, const char *path, uint64_t *ret_found)
 {
 	bool freezes = cgroup_tree_of(c, CGROUP_FREEZER) == t;
@@ -370,7 +387,7 @@ static int kill_v1(const struct cgroup_root *c, const struct cgroup_tree *t, con
 	int r;
 
 	if (freezes)
-		cgroup_file_put(t, path, "freezer.state", "FROZEN");
+		freeze(t, path);
 	r = walk_tree(&w, t, path);
 	if (freezes)
 		cgroup_file_put(t, path, "freezer.state", "THAWED");

@@ -2,7 +2,7 @@
 # Included by cruciblefs/module.mk.
 LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,attr.c boxlink.c config.c disk.c exec.c fscall.c health.c host.c journal.c \
-	lifecycle.c profile.c registry.c sandbox.c slot.c start.c trial_run.c upload.c)
+	down.c lifecycle.c persist.c profile.c registry.c removal.c sandbox.c slot.c start.c trial_run.c upload.c)
 
 UNIT += test_pool test_waitq test_config test_domain
 test_pool_SRCS := tests/unit/test_pool.c

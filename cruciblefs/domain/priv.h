@@ -8,7 +8,7 @@
  *     while a box lives (s->link != NULL), only the daemon while none does.
  *  3. A box lives exactly between start (start.c) and sandbox_down() (start.c), which always kills the cgroups before it says so.
  *  4. `status` is derived where it can be: running is ready with a command that runs.
- * Files: registry.c (table, load, save), sandbox.c (status, error, ctl, info), attr.c, start.c (bringing a machine up and down),
+ * Files: registry.c (table), persist.c (sandbox.json), removal.c, sandbox.c (status, error, ctl, info), attr.c, start.c (bringing a machine up and down),
  * boxlink.c (messages with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c. */
 #ifndef CRUCIBLE_DOMAIN_PRIV_H
 #define CRUCIBLE_DOMAIN_PRIV_H
@@ -134,10 +134,18 @@ struct registry {
 
 /* -- registry.c */
 int registry_make_uuid(char out[LAUNCH_UUID_LEN + 1]); /* a random one; -EIO */
-int sandbox_save(struct sandbox *s, struct err *e); /* sandbox.json; errors of fd_replace */
 struct sandbox *registry_by_uuid(struct registry *r, const char *uuid);
-void sandbox_remove_dir(struct sandbox *s); /* by the pool */
+struct sandbox *sandbox_new(struct registry *r); /* in no table yet; NULL: no memory */
+void registry_insert(struct registry *r, struct sandbox *s);
 void registry_check_shutdown(struct registry *r);
+/* -- persist.c */
+int sandbox_save(struct sandbox *s, struct err *e); /* sandbox.json; errors of fd_replace */
+int sandbox_open_dirs(struct registry *r, struct sandbox *s);
+int registry_load(struct registry *r, struct err *e); /* every sandbox; what cannot be read is logged and left alone */
+int registry_load_defaults(struct registry *r, struct err *e);
+/* -- removal.c */
+#define REMOVAL_PREFIX ".gone-" /* a sandbox's directory on its way out: prefix and uuid */
+void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
 void sandbox_changed(struct sandbox *s); /* mtime and wake */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
@@ -151,6 +159,8 @@ int attrs_to_json(const struct attrs *a, struct json_object *o);
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 /* -- start.c */
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); /* at once; the rest behind */
+void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */
+/* -- down.c */
 void sandbox_stop(struct sandbox *s, uint32_t grace_ms); /* at once; the rest behind */
 /* The machine is no more (or must not be): kill its cgroups, then settle everything. @words: why, "" for an orderly stop. */
 void sandbox_down(struct sandbox *s, const char *words);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of sandboxes and what of it lies in the store: sandbox.json of each, read at the start, replaced at changes. */
+/* The table of sandboxes: finding, making, renaming, ending. */
 #include <assert.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,11 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/json.h"
-#include "base/log.h"
 #include "cruciblefs/domain/priv.h"
-
-#define TRASH ".gone-" /* a sandbox directory on its way out: "<TRASH><uuid>" */
 
 int cfs_name_check(const char *name)
 {
@@ -73,7 +68,7 @@ size_t registry_count(struct registry *r)
 	return r->count;
 }
 
-static void insert(struct registry *r, struct sandbox *s)
+void registry_insert(struct registry *r, struct sandbox *s)
 {
 	struct sandbox *at = r->last;
 
@@ -97,7 +92,7 @@ static void take_out(struct registry *r, struct sandbox *s)
 
 /* -- one object ------------------------------------------------------------------------------------ */
 
-static struct sandbox *sandbox_alloc(struct registry *r)
+struct sandbox *sandbox_new(struct registry *r)
 {
 	struct sandbox *s = calloc(1, sizeof(*s));
 
@@ -138,226 +133,12 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	return NULL;
 }
 
-/* Machines that ran when this was written are looked for after a restart: what status says is what was so then. */
-static struct json_object *to_json(struct sandbox *s)
-{
-	struct json_object *o = json_object_new_object(), *slots = json_object_new_object();
-
-	if (!o || !slots)
-		goto fail;
-	json_object_object_add(o, "version", json_object_new_int(1));
-	json_object_object_add(o, "uuid", json_object_new_string(s->uuid));
-	json_object_object_add(o, "name", json_object_new_string(s->name));
-	json_object_object_add(o, "uid", json_object_new_int64(s->owner.uid));
-	json_object_object_add(o, "gid", json_object_new_int64(s->owner.gid));
-	json_object_object_add(o, "created_ns", json_object_new_uint64(s->created_ns));
-	json_object_object_add(o, "started_ns", json_object_new_uint64(s->started_ns));
-	json_object_object_add(o, "status", json_object_new_string(sandbox_status_name(s->status)));
-	json_object_object_add(o, "error", json_object_new_string(s->error));
-	json_object_object_add(o, "slot", json_object_new_int64(s->slot));
-	json_object_object_add(o, "box_uid", json_object_new_int64(s->box_uid));
-	json_object_object_add(o, "accel", json_object_new_string(engine_accel_name(s->accel)));
-	if (s->unenforced)
-		json_object_object_add(o, "unenforced", json_object_new_string(s->unenforced));
-	if (s->guest)
-		json_object_object_add(o, "guest", json_object_new_string(s->guest));
-	for (struct slot *t = s->slots; t; t = t->next)
-		json_object_object_add(slots, t->name, json_object_new_uint64(t->latest));
-	json_object_object_add(o, "slots", slots);
-	slots = NULL;
-	if (attrs_to_json(&s->attrs, o) < 0)
-		goto fail;
-	return o;
-fail:
-	json_object_put(slots);
-	json_object_put(o);
-	return NULL;
-}
-
-int sandbox_save(struct sandbox *s, struct err *e)
-{
-	AUTO_JSON *o = to_json(s);
-	const char *line;
-	int r;
-
-	if (!o)
-		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
-	line = json_line(o);
-	r = fd_replace(s->dirfd, "sandbox.json", line, strlen(line), 0640, false);
-	return r < 0 ? err_set(e, r, "sandbox %s: writing sandbox.json: %s", s->name, strerror(-r)) : 0;
-}
-
-static int load_slots(struct sandbox *s, struct json_object *o, struct err *e)
-{
-	struct json_object *slots = NULL;
-	int r = json_get_obj(o, "slots", json_type_object, &slots, e);
-
-	if (r < 0 || !slots)
-		return r;
-	json_object_object_foreach(slots, name, value)
-	{
-		struct slot *t;
-
-		if (cfs_name_check(name) < 0)
-			continue;
-		t = calloc(1, sizeof(*t));
-		if (!t)
-			return err_set(e, -ENOMEM, "no memory");
-		snprintf(t->name, sizeof(t->name), "%s", name);
-		t->latest = json_object_get_uint64(value);
-		buf_init(&t->early, BOX_STDIN_WINDOW);
-		t->next = s->slots;
-		s->slots = t;
-		s->nslots++;
-	}
-	return 0;
-}
-
-static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
-{
-	const char *uuid = NULL, *name = NULL, *status = NULL, *error = "", *accel = "tcg", *unenforced = NULL, *guest = NULL;
-	uint64_t uid = 0, gid = 0, slot = 0, box_uid = 0;
-	int r;
-
-	if ((r = json_get_str(o, "uuid", &uuid, e)) < 0 || (r = json_get_str(o, "name", &name, e)) < 0 ||
-	    (r = json_get_str(o, "status", &status, e)) < 0 || (r = json_get_str(o, "error", &error, e)) < 0 ||
-	    (r = json_get_str(o, "accel", &accel, e)) < 0 || (r = json_get_str(o, "unenforced", &unenforced, e)) < 0 ||
-	    (r = json_get_str(o, "guest", &guest, e)) < 0 || (r = json_get_u64(o, "uid", 0, UINT32_MAX, &uid, e)) < 0 ||
-	    (r = json_get_u64(o, "gid", 0, UINT32_MAX, &gid, e)) < 0 ||
-	    (r = json_get_u64(o, "slot", 0, LAUNCH_SLOTS_MAX, &slot, e)) < 0 ||
-	    (r = json_get_u64(o, "box_uid", 0, UINT32_MAX, &box_uid, e)) < 0 ||
-	    (r = json_get_u64(o, "created_ns", 0, UINT64_MAX, &s->created_ns, e)) < 0 ||
-	    (r = json_get_u64(o, "started_ns", 0, UINT64_MAX, &s->started_ns, e)) < 0)
-		return r;
-	if (!uuid || strlen(uuid) != LAUNCH_UUID_LEN || !name || cfs_name_check(name) < 0 || !status)
-		return err_set(e, -EINVAL, "uuid, name or status missing or malformed");
-	snprintf(s->uuid, sizeof(s->uuid), "%s", uuid);
-	snprintf(s->name, sizeof(s->name), "%s", name);
-	snprintf(s->error, sizeof(s->error), "%s", error);
-	s->owner = (struct cfs_who){ (uid_t)uid, (gid_t)gid };
-	s->slot = (uint32_t)slot;
-	s->box_uid = (uint32_t)box_uid;
-	s->accel = !strcmp(accel, "kvm") ? ACCEL_KVM : ACCEL_TCG;
-	s->unenforced = unenforced ? strdup(unenforced) : NULL;
-	s->guest = guest ? strdup(guest) : NULL;
-	s->status = SBX_FAILED;
-	for (unsigned i = 0; i < SBX_STATUS_COUNT; i++) {
-		if (!strcmp(status, sandbox_status_name(i)))
-			s->status = i;
-	}
-	r = attrs_from_json(&s->attrs, o, e);
-	return r < 0 ? r : load_slots(s, o, e);
-}
-
-static int open_dir(struct registry *r, struct sandbox *s)
-{
-	s->dirfd = openat(r->sandboxes_fd, s->uuid, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (s->dirfd < 0)
-		return -errno;
-	s->boxfd = openat(s->dirfd, "box", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return s->boxfd < 0 ? -errno : 0;
-}
-
-static int load_one(struct registry *r, const char *uuid, struct err *e)
-{
-	struct sandbox *s = sandbox_alloc(r);
-	AUTO_FREE char *text = NULL;
-	AUTO_JSON *o = NULL;
-	size_t len;
-	int k;
-
-	if (!s)
-		return err_set(e, -ENOMEM, "no memory");
-	snprintf(s->uuid, sizeof(s->uuid), "%.36s", uuid);
-	k = attrs_copy(&s->attrs, &r->defaults);
-	if (!k)
-		k = open_dir(r, s);
-	if (!k)
-		k = fd_slurp(s->dirfd, "sandbox.json", 1 << 20, &text, &len);
-	if (!k)
-		k = json_parse(text, len, &o, e);
-	if (!k)
-		k = from_json(s, o, e);
-	if (!k && strcmp(s->uuid, uuid))
-		k = err_set(e, -EINVAL, "its uuid is %s", s->uuid);
-	if (!k && registry_find(r, s->name))
-		k = err_set(e, -EEXIST, "its name \"%s\" is taken", s->name);
-	if (!k)
-		k = exec_load(s, e);
-	if (k < 0) {
-		if (!e->code)
-			err_set(e, k, "%s", strerror(-k));
-		sandbox_unref(s);
-		return k;
-	}
-	insert(r, s);
-	return 0;
-}
-
 static int mkdir_open(int dirfd, const char *name, mode_t mode, int *ret)
 {
 	if (mkdirat(dirfd, name, mode) < 0 && errno != EEXIST)
 		return -errno;
 	*ret = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return *ret < 0 ? -errno : 0;
-}
-
-static void remove_dir(struct registry *r, const char *uuid);
-
-/* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen. */
-static int load_all(struct registry *r, struct err *e)
-{
-	int fd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *ent;
-
-	if (!d) {
-		int k = -errno;
-
-		fd_close(&fd);
-		return err_set(e, k, "store: sandboxes/: %s", strerror(-k));
-	}
-	while ((ent = readdir(d))) {
-		struct err why = { 0 };
-		struct stat st;
-		char path[300];
-
-		if (!strncmp(ent->d_name, TRASH, sizeof(TRASH) - 1)) {
-			remove_dir(r, ent->d_name + sizeof(TRASH) - 1);
-			continue;
-		}
-		if (strlen(ent->d_name) != LAUNCH_UUID_LEN)
-			continue; /* "." and "..", and what is not ours */
-		snprintf(path, sizeof(path), "%s/sandbox.json", ent->d_name);
-		if (fstatat(r->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
-			remove_dir(r, ent->d_name);
-			continue;
-		}
-		if (load_one(r, ent->d_name, &why) < 0)
-			log_warn("sandbox=%s event=not-loaded error=\"%s\" next=left-alone", ent->d_name, why.msg);
-	}
-	closedir(d);
-	return 0;
-}
-
-static int load_defaults(struct registry *r, struct err *e)
-{
-	AUTO_FREE char *text = NULL;
-	AUTO_JSON *o = NULL;
-	size_t len;
-	int k = fd_slurp(r->state_fd, "defaults.json", 1 << 20, &text, &len);
-
-	attrs_builtin(&r->defaults);
-	if (k == -ENOENT)
-		return 0;
-	if (k < 0)
-		return err_set(e, k, "store: state/defaults.json: %s", strerror(-k));
-	k = json_parse(text, len, &o, e);
-	if (!k)
-		k = attrs_from_json(&r->defaults, o, e);
-	if (k < 0)
-		err_wrap(e, "store: state/defaults.json");
-	return k;
 }
 
 int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_fd, const struct engine_info *engine,
@@ -382,11 +163,11 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 	    (k = mkdir_open(store_fd, "logs", 0700, &r->logs_fd)) < 0 || (k = mkdir_open(store_fd, "state", 0755, &r->state_fd)) < 0)
 		err_set(e, k, "store %s: %s", cfg->store, strerror(-k));
 	if (!k)
-		k = load_defaults(r, e);
+		k = registry_load_defaults(r, e);
 	if (!k)
 		k = journal_open(r, e);
 	if (!k)
-		k = load_all(r, e);
+		k = registry_load(r, e);
 	if (k < 0) {
 		registry_free(r);
 		return k;
@@ -462,7 +243,7 @@ static int make_dirs(struct registry *r, struct sandbox *s)
 	    fchmodat(s->dirfd, "box", 02770, 0) < 0 || mkdirat(s->dirfd, "box/exec", 0770) < 0)
 		return -errno;
 	fd_close(&s->dirfd);
-	return open_dir(r, s);
+	return sandbox_open_dirs(r, s);
 }
 
 int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret, struct err *e)
@@ -472,7 +253,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 
 	if (k < 0)
 		return k;
-	s = sandbox_alloc(r);
+	s = sandbox_new(r);
 	if (!s || registry_make_uuid(s->uuid) < 0 || attrs_copy(&s->attrs, &r->defaults) < 0) {
 		k = err_set(e, -ENOMEM, "run/%s: no memory", name);
 		goto fail;
@@ -482,16 +263,16 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	k = make_dirs(r, s);
 	if (k < 0)
 		err_set(e, k, "run/%s: the store: %s", name, strerror(-k));
-	/* sandbox.json comes last: a directory without it never was a sandbox (load_all). */
+	/* sandbox.json comes last: a directory without it never was a sandbox (persist.c). */
 	if (!k)
 		k = journal_log_open(s, e);
 	if (!k)
 		k = sandbox_save(s, e);
 	if (k < 0) {
-		sandbox_remove_dir(s);
+		registry_remove_dir(r, s->uuid);
 		goto fail;
 	}
-	insert(r, s);
+	registry_insert(r, s);
 	r->n_created++;
 	journal_add(r, s, who, "created", NULL);
 	*ret = s;
@@ -546,92 +327,4 @@ void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_wh
 	sandbox_down(s, "the sandbox was removed"); /* removes the directory behind, too */
 	sandbox_changed(s);
 	sandbox_unref(s); /* the registry's */
-}
-
-/* -- removing a directory, in the pool ------------------------------------------------------------------ */
-
-struct removal {
-	struct pool_job job;
-	int dirfd; /* of sandboxes/, own copy */
-	char name[sizeof(TRASH) + LAUNCH_UUID_LEN];
-	int result;
-};
-
-/* Boxes own files in there and may have been taken over: never follow a link, never leave the directory's own tree. */
-static int remove_tree(int dirfd, const char *name, unsigned depth)
-{
-	int fd, r = 0;
-	DIR *d;
-	struct dirent *ent;
-
-	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
-		return 0;
-	if (errno != EISDIR && errno != EPERM)
-		return -errno;
-	if (depth > 64)
-		return -ELOOP;
-	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	d = fdopendir(fd);
-	if (!d) {
-		r = -errno;
-		fd_close(&fd);
-		return r;
-	}
-	while ((ent = readdir(d))) {
-		int k;
-
-		if (!strcmp(ent->d_name, ".") || !strcmp(ent->d_name, ".."))
-			continue;
-		k = remove_tree(fd, ent->d_name, depth + 1);
-		r = r ? r : k;
-	}
-	closedir(d);
-	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT && !r)
-		r = -errno;
-	return r;
-}
-
-static void removal_run(struct pool_job *job)
-{
-	struct removal *m = (struct removal *)job;
-
-	m->result = remove_tree(m->dirfd, m->name, 0);
-}
-
-static void removal_done(struct pool_job *job)
-{
-	struct removal *m = (struct removal *)job;
-
-	if (m->result < 0)
-		log_warn("sandbox=%s event=not-removed error=\"%s\" next=tried-at-the-next-start", m->name, strerror(-m->result));
-	fd_close(&m->dirfd);
-	free(m);
-}
-
-static void remove_dir(struct registry *r, const char *uuid)
-{
-	struct removal *m = calloc(1, sizeof(*m));
-
-	if (!m)
-		return; /* the next start finds it */
-	m->job = (struct pool_job){ .run = removal_run, .done = removal_done };
-	snprintf(m->name, sizeof(m->name), "%s%.36s", TRASH, uuid);
-	m->dirfd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (m->dirfd < 0 || (renameat(m->dirfd, uuid, m->dirfd, m->name) < 0 && errno != ENOENT)) {
-		m->result = -errno;
-		removal_done(&m->job);
-		return;
-	}
-	if (pool_submit(r->pool, &m->job) < 0) {
-		/* The queue is full: better slow than a directory that nobody removes. */
-		removal_run(&m->job);
-		removal_done(&m->job);
-	}
-}
-
-void sandbox_remove_dir(struct sandbox *s)
-{
-	remove_dir(s->reg, s->uuid);
 }

@@ -67,7 +67,7 @@ assert_eq "$(op_as $me chown "$RUN/mine/fs/root/private" $me $me)" OK "chown to 
 
 # -- root ---------------------------------------------------------------------------------------------------------------------
 
-assert_file "$RUN/mine/stdout" ''
+assert_file "$RUN/mine/stdout" '0 0'
 assert_file "$RUN/mine/exec/1/stdout" output
 assert_file "$RUN/mine/fs/root/private" private
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compare members of the JSON text on standard input: json_check.py KEY VALUE [KEY VALUE]… | --get KEY
+"""Compare members of the JSON text on standard input: json_check.py [KEY VALUE]… | --get KEY
 
 KEY is a path of names and list indexes with dots between ("isolation.unenforced.0"). VALUE is JSON; =~REGEX (searched in a text); !VALUE: not so;
 >N or <N; @len N: a length; absent. Prints the first difference and exits 1."""
@@ -47,7 +47,7 @@ def main(args):
     except ValueError as e:
         print(f"not JSON ({e})")
         return 1
-    if args[0] == "--get":
+    if args[:1] == ["--get"]:
         got = look_up(o, args[1])
         if got is MISSING:
             print(f"no {args[1]}")

@@ -12,7 +12,8 @@
 #include "tools/crucible/args.h"
 #include "tools/crucible/command.h"
 
-static const enum opt_id some[] = { OPT_TIMEOUT, OPT_ENV, OPT_INTERACTIVE, OPT_TTY, OPT_MEMORY, OPT_SOURCE, OPT_SINCE, OPT_END };
+static const enum opt_id some[] = { OPT_TIMEOUT, OPT_ENV,    OPT_INTERACTIVE, OPT_TTY,
+				    OPT_MEMORY,	 OPT_SOURCE, OPT_SINCE,	      OPT_END };
 
 /* Parse a NULL-ended list. */
 static int parse(struct args *a, struct err *e, const char *const *words)
@@ -33,7 +34,9 @@ static void test_forms_of_an_option(void **state)
 	struct err e;
 
 	(void)state;
-	assert_int_equal(PARSE(&a, &e, "--timeout", "5", "--env=A=b", "-it", "-e", "C=d", "-eE=f", "word", "--", "-i", "--x"), 0);
+	assert_int_equal(
+		PARSE(&a, &e, "--timeout", "5", "--env=A=b", "-it", "-e", "C=d", "-eE=f", "word", "--", "-i", "--x"),
+		0);
 	assert_int_equal(a.number[OPT_TIMEOUT], 5000);
 	assert_int_equal(a.texts[OPT_ENV].n, 3);
 	assert_string_equal(a.texts[OPT_ENV].v[0], "A=b");
@@ -132,9 +135,9 @@ static void test_sizes(void **state)
 		const char *text;
 		int64_t mib; /* -1: refused */
 	} cases[] = {
-		{ "512", 512 }, { "512M", 512 }, { "512MiB", 512 }, { "2G", 2048 }, { "2g", 2048 }, { "1GiB", 1024 },
-		{ "0", -1 },	{ "", -1 },	 { "G", -1 },	    { "-1", -1 },   { "1.5G", -1 }, { "1K", -1 },
-		{ "1 G", -1 },	{ "99999999999", -1 }, { "1GB", -1 },
+		{ "512", 512 },	  { "512M", 512 }, { "512MiB", 512 }, { "2G", 2048 },	     { "2g", 2048 },
+		{ "1GiB", 1024 }, { "0", -1 },	   { "", -1 },	      { "G", -1 },	     { "-1", -1 },
+		{ "1.5G", -1 },	  { "1K", -1 },	   { "1 G", -1 },     { "99999999999", -1 }, { "1GB", -1 },
 	};
 
 	(void)state;
@@ -153,10 +156,11 @@ static void test_seconds(void **state)
 		const char *text;
 		int64_t ms; /* -1: refused */
 	} cases[] = {
-		{ "90", 90000 }, { "1.5", 1500 }, { "0.001", 1 },  { "250ms", 250 }, { "90s", 90000 }, { "5m", 300000 },
-		{ "2h", 7200000 }, { "1d", 86400000 }, { "1.5m", 90000 }, { "0.25h", 900000 }, { "0", -1 }, { "0.0001", -1 },
-		{ "", -1 },	 { "s", -1 },	  { "1.", -1 },	   { ".5", -1 },     { "1x", -1 },     { "-1", -1 },
-		{ "1s ", -1 },	 { "inf", -1 },	  { "1e3", -1 },
+		{ "90", 90000 },  { "1.5", 1500 },   { "0.001", 1 },	 { "250ms", 250 },  { "90s", 90000 },
+		{ "5m", 300000 }, { "2h", 7200000 }, { "1d", 86400000 }, { "1.5m", 90000 }, { "0.25h", 900000 },
+		{ "0", -1 },	  { "0.0001", -1 },  { "", -1 },	 { "s", -1 },	    { "1.", -1 },
+		{ ".5", -1 },	  { "1x", -1 },	     { "-1", -1 },	 { "1s ", -1 },	    { "inf", -1 },
+		{ "1e3", -1 },
 	};
 
 	(void)state;
@@ -263,7 +267,8 @@ static void test_finding_a_command(void **state)
 /* Later issues bring these: until then they are unknown, not stubs. */
 static void test_what_is_not_there_is_unknown(void **state)
 {
-	static const char *const names[] = { "snapshot", "fork", "image", "registry", "build", "policy", "mount", "setup", "mcp", "top" };
+	static const char *const names[] = { "snapshot", "fork",  "image", "registry", "build",
+					     "policy",	 "mount", "setup", "mcp",      "top" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {

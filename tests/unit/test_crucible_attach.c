@@ -386,16 +386,11 @@ static void test_an_interrupt_with_a_full_pipe(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WITH_SLOT(test_a_command_that_has_ended),
-		WITH_SLOT(test_output_that_comes_while_it_runs),
-		WITH_SLOT(test_much_output_arrives_whole),
-		WITH_SLOT(test_input_and_its_end),
-		WITH_SLOT(test_a_sandbox_that_is_removed),
-		WITH_SLOT(test_a_record_that_is_none),
-		WITH_SLOT(test_an_interrupt_kills),
-		WITH_SLOT(test_a_first_interrupt_is_passed_on),
-		WITH_SLOT(test_a_reader_that_has_gone),
-		WITH_SLOT(test_an_interrupt_with_a_full_pipe),
+		WITH_SLOT(test_a_command_that_has_ended),  WITH_SLOT(test_output_that_comes_while_it_runs),
+		WITH_SLOT(test_much_output_arrives_whole), WITH_SLOT(test_input_and_its_end),
+		WITH_SLOT(test_a_sandbox_that_is_removed), WITH_SLOT(test_a_record_that_is_none),
+		WITH_SLOT(test_an_interrupt_kills),	   WITH_SLOT(test_a_first_interrupt_is_passed_on),
+		WITH_SLOT(test_a_reader_that_has_gone),	   WITH_SLOT(test_an_interrupt_with_a_full_pipe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,8 @@ static void test_operands(void **state)
 
 static void test_operands_that_are_refused(void **state)
 {
-	static const char *const words[] = { "", "a:", "a:etc", "a:/../etc", "a:/x/..", "a:/..", "-a:/x", "a b:/x", "\xc3\xbc:/x" };
+	static const char *const words[] = { "",      "a:",    "a:etc",	 "a:/../etc",  "a:/x/..",
+					     "a:/..", "-a:/x", "a b:/x", "\xc3\xbc:/x" };
 	char longer[PATH_MAX + 64];
 
 	(void)state;
@@ -85,7 +86,8 @@ static void test_base_names(void **state)
 {
 	static const struct {
 		const char *path, *name;
-	} cases[] = { { "a/b", "b" }, { "a/b//", "b" }, { "b", "b" }, { "/", "" }, { "", "" }, { ".", "" }, { "a/..", "" }, { "a/.x", ".x" } };
+	} cases[] = { { "a/b", "b" }, { "a/b//", "b" }, { "b", "b" },	{ "/", "" },
+		      { "", "" },     { ".", "" },	{ "a/..", "" }, { "a/.x", ".x" } };
 	char path[PATH_MAX];
 
 	(void)state;
@@ -301,7 +303,7 @@ static void test_packing_fails_in_words(void **state)
 
 struct hostile {
 	const char *path;
-	mode_t type; /* AE_IF… */
+	mode_t type;	  /* AE_IF… */
 	const char *link; /* symbolic, or hard when type is 0 */
 	const char *text;
 	mode_t mode;
@@ -385,8 +387,9 @@ static void test_links_that_lead_out_are_left_out(void **state)
 	struct place *p = *state;
 	struct pack_count c;
 
-	assert_int_equal(UNPACK(p, &c, { "abs", AE_IFLNK, "/etc/passwd", NULL, 0 }, { "up", AE_IFLNK, "../src", NULL, 0 },
-				{ "d/ok", AE_IFLNK, "../x", NULL, 0 }, { "f", AE_IFREG, NULL, "f", 0 }),
+	assert_int_equal(UNPACK(p, &c, { "abs", AE_IFLNK, "/etc/passwd", NULL, 0 },
+				{ "up", AE_IFLNK, "../src", NULL, 0 }, { "d/ok", AE_IFLNK, "../x", NULL, 0 },
+				{ "f", AE_IFREG, NULL, "f", 0 }),
 			 0);
 	assert_int_equal(c.skipped, 2);
 	assert_int_equal(c.files, 2);
@@ -424,7 +427,8 @@ static void test_existing_files_are_replaced(void **state)
 	put_file(p->src, "target", "mine", 0644);
 	put_file(p->dst, "f", "old", 0600);
 	assert_int_equal(symlinkat("../src/target", p->dst, "l"), 0);
-	assert_int_equal(UNPACK(p, &c, { "f", AE_IFREG, NULL, "new", 0644 }, { "l", AE_IFREG, NULL, "guest", 0644 }), 0);
+	assert_int_equal(UNPACK(p, &c, { "f", AE_IFREG, NULL, "new", 0644 }, { "l", AE_IFREG, NULL, "guest", 0644 }),
+			 0);
 	assert_file(p->dst, "f", "new", 0644);
 	assert_file(p->dst, "l", "guest", 0644);
 	assert_file(p->src, "target", "mine", 0644);

@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "tools/crucible/command.h"
 
-#define MAN "docs/man/crucible.1"
+#define MAN	   "docs/man/crucible.1"
 #define COMPLETION "tools/crucible/completion/"
 
 static char *slurp(const char *path)
@@ -30,7 +30,8 @@ static char *slurp(const char *path)
 
 static const enum opt_id common[] = { OPT_MOUNT, OPT_OUTPUT, OPT_HELP, OPT_END };
 
-/* The part of @text that begins with a line @head (followed by a blank or a newline) and goes to the next one that begins with
+/* The part of @text that begins with a line @head (followed by a blank or a newline) and goes to the next one that
+ * begins with
  * ".S"; malloc'd. */
 static char *section(const char *text, const char *head)
 {
@@ -131,7 +132,8 @@ static void test_man_page_has_no_more(void **state)
 		for (size_t i = 0; i < ncommands; i++) {
 			size_t len = strlen(commands[i].name);
 
-			known = known || (!strncmp(p + 5, commands[i].name, len) && (p[5 + len] == ' ' || p[5 + len] == '\n'));
+			known = known ||
+				(!strncmp(p + 5, commands[i].name, len) && (p[5 + len] == ' ' || p[5 + len] == '\n'));
 		}
 		if (!known)
 			fail_msg(MAN ": \"%.30s\" is no command", p + 5);
@@ -152,7 +154,8 @@ static void bash_offers(const char *line, const char *current, struct buf *out)
 	int c;
 
 	snprintf(command, sizeof(command),
-		 "bash -c 'source " COMPLETION "crucible.bash; COMP_WORDS=(crucible %s \"%s\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
+		 "bash -c 'source " COMPLETION
+		 "crucible.bash; COMP_WORDS=(crucible %s \"%s\"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
 		 "_crucible; printf \"%%s\\n\" \"${COMPREPLY[@]}\" | LC_ALL=C sort' 2>&1",
 		 line, current);
 	pipe = popen(command, "r");
@@ -181,7 +184,8 @@ static void test_bash_completes_every_option(void **state)
 			assert_int_equal(buf_addf(&expected, "--%s ", names[k]), 0);
 		bash_offers(commands[i].name, "--", &got);
 		if (strcmp(buf_str(&got), buf_str(&expected)) != 0)
-			fail_msg("%s:\n  offered  %s\n  expected %s", commands[i].name, buf_str(&got), buf_str(&expected));
+			fail_msg("%s:\n  offered  %s\n  expected %s", commands[i].name, buf_str(&got),
+				 buf_str(&expected));
 		buf_fini(&expected);
 		buf_fini(&got);
 	}

@@ -43,7 +43,8 @@ static void test_exit_codes(void **state)
 		const char *words;
 
 		assert_int_equal(record_parse(cases[i].text, strlen(cases[i].text), &r, &e), 0);
-		if (record_exit_code(&r, &words) != cases[i].code || !strstr(words, cases[i].words) || !*words != !*cases[i].words)
+		if (record_exit_code(&r, &words) != cases[i].code || !strstr(words, cases[i].words) ||
+		    !*words != !*cases[i].words)
 			fail_msg("%s: %d, \"%s\"", cases[i].text, record_exit_code(&r, &words), words);
 		record_fini(&r);
 	}
@@ -72,7 +73,8 @@ static void test_what_is_no_record_is_refused(void **state)
 		struct record r;
 		struct err e = { 0 };
 
-		if (record_parse(texts[i], strlen(texts[i]), &r, &e) != -EINVAL || strncmp(e.msg, "result.json: ", 13) != 0)
+		if (record_parse(texts[i], strlen(texts[i]), &r, &e) != -EINVAL ||
+		    strncmp(e.msg, "result.json: ", 13) != 0)
 			fail_msg("\"%s\" passed, or \"%s\"", texts[i], e.msg);
 	}
 }
@@ -96,22 +98,24 @@ static void test_requests(void **state)
 	const struct args_texts texts = { .v = (const char **)env, .n = 3 };
 
 	(void)state;
-	assert_request(&(struct request){ .argv = argv }, "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"]}\n");
+	assert_request(&(struct request){ .argv = argv },
+		       "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"]}\n");
 	assert_request(&(struct request){ .argv = argv, .term = "dumb" },
 		       "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"],\"env\":{\"TERM\":\"dumb\"}}\n");
-	assert_request(&(struct request){ .argv = argv,
-					  .env = &texts,
-					  .cwd = "/x",
-					  .user = "u",
-					  .timeout_ms = 1500,
-					  .tty = true,
-					  .rows = 24,
-					  .cols = 80,
-					  .output_mib = 7,
-					  .no_stdin = true },
-		       "{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"],"
-		       "\"env\":{\"A\":\"b=c\",\"EMPTY\":\"\",\"LINES\":\"a\\nb\"},\"cwd\":\"/x\",\"user\":\"u\",\"timeout_s\":1.500,"
-		       "\"stdin\":\"\",\"output_mib\":7,\"tty\":{\"rows\":24,\"cols\":80}}\n");
+	assert_request(
+		&(struct request){ .argv = argv,
+				   .env = &texts,
+				   .cwd = "/x",
+				   .user = "u",
+				   .timeout_ms = 1500,
+				   .tty = true,
+				   .rows = 24,
+				   .cols = 80,
+				   .output_mib = 7,
+				   .no_stdin = true },
+		"{\"argv\":[\"sh\",\"-c\",\"echo \\\"a\\\" > /tmp/\xc3\xbc\"],"
+		"\"env\":{\"A\":\"b=c\",\"EMPTY\":\"\",\"LINES\":\"a\\nb\"},\"cwd\":\"/x\",\"user\":\"u\",\"timeout_s\":1.500,"
+		"\"stdin\":\"\",\"output_mib\":7,\"tty\":{\"rows\":24,\"cols\":80}}\n");
 }
 
 static void assert_refused(const struct request *q, const char *part)
@@ -129,18 +133,23 @@ static void assert_refused(const struct request *q, const char *part)
 
 static void test_requests_that_would_be_something_else(void **state)
 {
-	static const char *const good[] = { "true", NULL }, *const bad[] = { "cat", "\xff", NULL }, *const none[] = { NULL };
+	static const char *const good[] = { "true", NULL }, *const bad[] = { "cat", "\xff", NULL },
+				 *const none[] = { NULL };
 	static const char *const no_equals[] = { "A" }, *const no_name[] = { "=b" }, *const bad_value[] = { "A=\xff" },
-		*const bad_name[] = { "\xff=a" };
+				 *const bad_name[] = { "\xff=a" };
 
 	(void)state;
 	assert_refused(&(struct request){ .argv = none }, "empty");
 	assert_refused(&(struct request){ .argv = bad }, "argument 1");
 	assert_refused(&(struct request){ .argv = good, .cwd = "/\xff" }, "cwd");
-	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)no_equals, 1 } }, "\"A\"");
-	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)no_name, 1 } }, "KEY=VALUE");
-	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)bad_value, 1 } }, "UTF-8");
-	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)bad_name, 1 } }, "UTF-8");
+	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)no_equals, 1 } },
+		       "\"A\"");
+	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)no_name, 1 } },
+		       "KEY=VALUE");
+	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)bad_value, 1 } },
+		       "UTF-8");
+	assert_refused(&(struct request){ .argv = good, .env = &(struct args_texts){ (const char **)bad_name, 1 } },
+		       "UTF-8");
 }
 
 int main(void)

@@ -37,17 +37,27 @@ static const struct {
 	{ "plain\n\ttext\r\n", "plain\n\ttext\r\n" },
 	{ "\x1b[31mred\x1b[0m", "[31mred[0m" },
 	{ "\x1b]0;title\x07", "]0;title" },
-	{ "a\bb\x7f" "c\x0e\x0f", "abc" },
+	{ "a\bb\x7f"
+	  "c\x0e\x0f",
+	  "abc" },
 	{ "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8e\x89", "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8e\x89" },
-	{ "\xc2\x9b" "31m", "31m" },	      /* C1 CSI as UTF-8 */
-	{ "\xc2\xa0", "\xc2\xa0" },	      /* the first after C1 */
-	{ "\x9b" "31m", "\xef\xbf\xbd" "31m" }, /* C1 CSI as one byte is no UTF-8 */
+	{ "\xc2\x9b"
+	  "31m",
+	  "31m" },		    /* C1 CSI as UTF-8 */
+	{ "\xc2\xa0", "\xc2\xa0" }, /* the first after C1 */
+	{ "\x9b"
+	  "31m",
+	  "\xef\xbf\xbd"
+	  "31m" }, /* C1 CSI as one byte is no UTF-8 */
 	{ "\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd" },
 	{ "\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd" }, /* overlong */
 	{ "\xe0\x80", "\xef\xbf\xbd\xef\xbf\xbd" },
-	{ "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" }, /* a surrogate */
+	{ "\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" },		    /* a surrogate */
 	{ "\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd" }, /* above U+10FFFF */
-	{ "\xe2\x82" "a", "\xef\xbf\xbd" "a" },
+	{ "\xe2\x82"
+	  "a",
+	  "\xef\xbf\xbd"
+	  "a" },
 	{ "cut \xe2\x82", "cut \xef\xbf\xbd" },
 	{ "\xe2\x1b[m", "\xef\xbf\xbd[m" }, /* an escape hidden in a character */
 	{ "", "" },
@@ -94,12 +104,8 @@ static void test_lines(void **state)
 	static const struct {
 		const char *in, *out;
 	} cases[] = {
-		{ "plain", "plain" },
-		{ "two\nlines\t", "two?lines?" },
-		{ "\x1b[31m", "?[31m" },
-		{ "\xc2\x9b", "??" },
-		{ "\xc3\xbc", "\xc3\xbc" },
-		{ "cut\xe2\x82", "cut??" },
+		{ "plain", "plain" }, { "two\nlines\t", "two?lines?" }, { "\x1b[31m", "?[31m" },
+		{ "\xc2\x9b", "??" }, { "\xc3\xbc", "\xc3\xbc" },	{ "cut\xe2\x82", "cut??" },
 		{ "", "" },
 	};
 

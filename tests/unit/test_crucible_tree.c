@@ -228,7 +228,8 @@ static void test_lists_are_sorted(void **state)
 	assert_int_equal(tree_list(root, "none", collect, names), -ENOENT);
 }
 
-/* -- sandboxes ------------------------------------------------------------------------------------------------------ */
+/* -- sandboxes ------------------------------------------------------------------------------------------------------
+ */
 
 static void test_ids(void **state)
 {
@@ -281,8 +282,10 @@ static void test_opening_a_sandbox(void **state)
 
 static void test_setting_up(void **state)
 {
-	static const enum opt_id opts[] = { OPT_PROFILE, OPT_FROM, OPT_VCPUS, OPT_MEMORY, OPT_DISK, OPT_LIFETIME, OPT_ENV, OPT_END };
-	const char *words[] = { "--profile", "tiny", "--vcpus=2", "--memory=1G", "--disk=64M", "--timeout=1.5s", "-eA=b c", "-eD=" };
+	static const enum opt_id opts[] = { OPT_PROFILE, OPT_FROM,     OPT_VCPUS, OPT_MEMORY,
+					    OPT_DISK,	 OPT_LIFETIME, OPT_ENV,	  OPT_END };
+	const char *words[] = { "--profile",  "tiny",		"--vcpus=2", "--memory=1G",
+				"--disk=64M", "--timeout=1.5s", "-eA=b c",   "-eD=" };
 	struct args a;
 	struct sbx s;
 	struct err e = { 0 };

@@ -42,6 +42,7 @@ static pid_t server;
 static struct loop *loop;
 static struct sandbox *g;
 static uint64_t lies;
+static loop_id order_id;
 
 /* READLINK says anything: targets and "resolved" names that try to get out. */
 static void lie(void *arg, uint8_t op, const void *payload, size_t len, struct buf *answer)
@@ -71,8 +72,10 @@ static void on_order(void *arg, uint32_t events)
 	char c;
 
 	(void)events;
-	if (read(fd, &c, 1) != 1)
-		_exit(0);
+	if (read(fd, &c, 1) != 1) { /* the tests have ended: serve until the unmount */
+		loop_del(loop, &order_id);
+		return;
+	}
 	switch (c) {
 	case 'h':
 		g->hung = true;
@@ -119,7 +122,6 @@ static _Noreturn void serve(int fuse_fd, int order_fd)
 {
 	struct cfs_session_opts o = { .fd = fuse_fd, .ended = on_end };
 	struct cfs_session *cs;
-	loop_id id;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (loop_new(&loop) < 0)
@@ -129,11 +131,11 @@ static _Noreturn void serve(int fuse_fd, int order_fd)
 	if (cfs_session_new(&o, &cs, NULL) < 0)
 		_exit(1);
 	fake_guest_install(g, cs);
-	if (loop_add(loop, order_fd, EPOLLIN, on_order, &order_fd, &id) < 0 || write(order_fd, g->root, sizeof(g->root)) < 0)
+	if (loop_add(loop, order_fd, EPOLLIN, on_order, &order_fd, &order_id) < 0 || write(order_fd, g->root, sizeof(g->root)) < 0)
 		_exit(1);
 	loop_run(loop);
 	cfs_session_free(cs);
-	loop_del(loop, &id);
+	loop_del(loop, &order_id);
 	fake_guest_free(g);
 	loop_free(loop);
 	exit(0); /* with the leak checker, where there is one */

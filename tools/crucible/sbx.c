@@ -77,7 +77,8 @@ int sbx_open(int root, const char *id, struct sbx *ret, struct err *e)
 		sbx_close(&s);
 		return r;
 	}
-	/* Everybody may enter, to see the status; what one comes for is the owner's. (ENOENT: its owner has hidden the file.) */
+	/* Everybody may enter, to see the status; what one comes for is the owner's. (ENOENT: its owner has hidden the
+	 * file.) */
 	if (faccessat(s.dir, "ctl", W_OK, AT_EACCESS) < 0 && errno == EACCES) {
 		r = explain(-EACCES, id, e);
 		sbx_close(&s);

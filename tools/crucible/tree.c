@@ -12,6 +12,8 @@
 #include "base/fd.h"
 #include "tools/crucible/printable.h"
 
+#define WORDS_MAX sizeof(((struct err *)NULL)->msg)
+
 int tree_read(int dir, const char *path, char **ret, size_t *ret_len)
 {
 	return fd_slurp(dir, path, TREE_TEXT_MAX, ret, ret_len);
@@ -103,7 +105,7 @@ static bool is_from_daemon(int code)
 
 int tree_explain(int dir, int code, struct err *e, const char *fmt, ...)
 {
-	char words[sizeof(e->msg)] = "", what[sizeof(e->msg)];
+	char words[WORDS_MAX] = "", what[WORDS_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bringing a machine down: the same way from every state (start.c says how the two meet). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/log.h"
+#include "cruciblefs/domain/priv.h"
+
+#define STOP_SLACK_NS (5ull * 1000000000ull) /* beyond the grace: then the engine is killed whatever the box says */
+
+static void settle(struct sandbox *s)
+{
+	s->down_pending = s->spawned = false;
+	s->box_uid = 0;
+	loop_del(s->reg->loop, &s->life_timer);
+	if (s->gone) {
+		registry_remove_dir(s->reg, s->uuid);
+		sandbox_changed(s);
+		return;
+	}
+	/* What was said on the way down stands in down_words; "" is an orderly stop. */
+	if (s->down_words[0]) {
+		exec_lose_all(s, s->down_words, false);
+		sandbox_set_error(s, s->down_words);
+		sandbox_set_status(s, SBX_FAILED);
+	} else {
+		exec_lose_all(s, "the sandbox was stopped", true);
+		sandbox_set_status(s, SBX_STOPPED);
+	}
+	sandbox_save(s, NULL);
+	s->stop_asked = false;
+	/* Written after the stop: they are for the next machine. */
+	if (s->nwaiting && !s->reg->shutting_down) {
+		struct err e = { 0 };
+
+		if (sandbox_start(s, NULL, &e) < 0) {
+			exec_lose_all(s, e.msg, false);
+			sandbox_fail(s, NULL, &e);
+		}
+	}
+}
+
+static void on_killed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct sandbox *s = arg;
+
+	(void)r;
+	(void)m;
+	if (code < 0)
+		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, words);
+	settle(s);
+	registry_check_shutdown(s->reg);
+	sandbox_unref(s);
+}
+
+void sandbox_down(struct sandbox *s, const char *words)
+{
+	bool had_machine = s->box_uid || s->spawned || s->start || s->link;
+	struct boxlink *link = s->link;
+	struct buf b;
+	int r;
+
+	if (s->down_pending)
+		return;
+	snprintf(s->down_words, sizeof(s->down_words), "%s", s->stop_asked ? "" : words);
+	loop_del(s->reg->loop, &s->adopt_timer);
+	loop_del(s->reg->loop, &s->stop_timer);
+	s->down_pending = true;
+	start_let_go(s);
+	s->link = NULL;
+	boxlink_free(link);
+	fs_fail_all(s, s->gone ? -ENOENT : -ENOTCONN);
+	sandbox_changed(s);
+	if (!had_machine || !s->reg->launcher) {
+		settle(s);
+		return;
+	}
+	buf_init(&b, 64);
+	r = wire_put_str(&b, s->uuid);
+	sandbox_ref(s);
+	if (!r)
+		r = launcher_call(s->reg->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, on_killed, s);
+	buf_fini(&b);
+	if (r < 0) {
+		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, strerror(-r));
+		settle(s);
+		sandbox_unref(s);
+	}
+}
+
+static void on_stop_overdue(void *arg)
+{
+	sandbox_down(arg, "");
+}
+
+void sandbox_stop(struct sandbox *s, uint32_t grace_ms)
+{
+	if (s->stop_asked || s->down_pending)
+		return;
+	s->stop_asked = true;
+	/* These end with the machine; what comes later waits for the next one. */
+	for (struct execution *x = s->first_exec; x; x = x->next)
+		x->sent |= x->state != EXEC_DONE;
+	/* A guest that does not run cannot be asked. */
+	if (!s->link || s->status != SBX_READY || boxlink_vm(s->link, BOX_VM_STOP, grace_ms, NULL, NULL) < 0) {
+		sandbox_down(s, "");
+		return;
+	}
+	loop_timer(s->reg->loop, now_ns() + (uint64_t)grace_ms * 1000000u + STOP_SLACK_NS, on_stop_overdue, s, &s->stop_timer);
+}
+
+static void on_life_over(void *arg)
+{
+	struct sandbox *s = arg;
+	struct err e = { 0 };
+
+	err_set(&e, -ETIMEDOUT, "sandbox %s: its lifetime of %" PRIu32 " s (limits/timeout_s) is over and it was stopped; a command starts it again",
+		s->name, sandbox_num(s, ATTR_TIMEOUT_S));
+	sandbox_fail(s, NULL, &e);
+	sandbox_stop(s, 10000);
+}
+
+void sandbox_life_timer(struct sandbox *s)
+{
+	uint64_t life_ns = (uint64_t)sandbox_num(s, ATTR_TIMEOUT_S) * 1000000000u, age_ns = wall_ns() - s->started_ns;
+
+	loop_del(s->reg->loop, &s->life_timer);
+	if (!s->box_uid || !life_ns)
+		return;
+	loop_timer(s->reg->loop, now_ns() + (life_ns > age_ns ? life_ns - age_ns : 0), on_life_over, s, &s->life_timer);
+}
