@@ -148,7 +148,7 @@ $(B)/stamp.all: $(PROG_BINS) $(DATA)
 
 .PHONY: help
 help: ## list these targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: deps
 deps: ## install what is missing (Debian packages)

@@ -140,7 +140,8 @@ static int give_to_user(const struct child_plan *p, const struct user *u, struct
 
 		if (fstat(fd, &st) < 0 || (!S_ISFIFO(st.st_mode) && !p->req->tty))
 			continue;
-		if (fchown(fd, u->uid, u->gid) < 0 && errno != EPERM)
+		/* A terminal keeps its group: that is how write(1) and wall(1) reach it. */
+		if (fchown(fd, u->uid, p->req->tty ? (gid_t)-1 : u->gid) < 0 && errno != EPERM)
 			return err_set(e, -errno, "standard streams: chown: %s", strerror(errno));
 	}
 	if (p->script_fd >= 0 && fchown(p->script_fd, u->uid, u->gid) < 0)

@@ -110,6 +110,8 @@ int fs_op_read(struct files *f, struct wire_rd *r, struct buf *out)
 	do {
 		got = pread(fd, at + 4, n, (off_t)off);
 	} while (got < 0 && errno == EINTR);
+	if (got < 0 && errno == EAGAIN)
+		got = 0; /* a file of proc that would wait for news (kmsg): nothing there now */
 	if (got < 0)
 		return -errno;
 	wire_put_u32(out, (uint32_t)got); /* cannot fail: reserved */

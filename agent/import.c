@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libarchive reads the stream and writes the disk. What it is not trusted with is where it writes: it works from the root as its
- * current directory, names lose their leading "/" and "./", and it refuses ".." and symbolic links on the way. */
+/* libarchive reads the stream and writes the disk. What it is not trusted with is where it writes. It works from the root as its current
+ * directory; names lose their leading "/" and "./"; links that lie on the way (/bin, /var/run) are followed here, inside the root (paths.h), so
+ * that what libarchive gets has none; it is told to refuse links and ".." all the same, which settles every race. */
 #include "agent/import.h"
 
 #include <archive.h>
@@ -11,8 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/paths.h"
+
 #define COMPLAINTS_MAX 100u
 #define BLOCK (64u * 1024)
+#define NAME_CAP 4096u
 #define NOT_TAR "this is not a tar stream"
 #define EXTRACT_FLAGS                                                                                                  \
 	(ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR |                 \
@@ -20,6 +24,7 @@
 	 ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS)
 
 struct import {
+	int root_fd;
 	struct archive *in, *disk;
 	unsigned complaints;
 };
@@ -53,20 +58,67 @@ static const char *relative(const char *name)
 	}
 }
 
-/* Make names relative; false: nothing to unpack. */
-static bool set_names(struct archive_entry *e)
+/* Replace the links in the first @len bytes of a relative @name by what they lead to, there already or not. A loop stays: it is refused. */
+static void follow(struct import *i, char name[NAME_CAP], size_t len)
+{
+	char prefix[NAME_CAP], resolved[AG_PATH_MAX + 1];
+	const char *rest = name + len; /* "" or "/last" */
+	enum link_state state;
+	size_t n;
+
+	memcpy(prefix, name, len);
+	prefix[len] = '\0';
+	if (path_follow(i->root_fd, prefix, resolved, &state) < 0 || state == LINK_LOOP)
+		return;
+	n = strlen(resolved);
+	if (n == 0 && *rest == '/')
+		rest++;
+	if (n + strlen(rest) >= NAME_CAP)
+		return;
+	memmove(name + n, rest, strlen(rest) + 1);
+	memcpy(name, resolved, n);
+}
+
+static bool has_dotdot(const char *name)
+{
+	for (const char *p = name; (p = strstr(p, "..")); p += 2)
+		if ((p == name || p[-1] == '/') && (p[2] == '/' || p[2] == '\0'))
+			return true;
+	return false;
+}
+
+/* @from as a path that libarchive may work with, into @to. A directory may stand behind a link itself. */
+static void make_name(struct import *i, const char *from, bool is_dir, char to[NAME_CAP])
+{
+	const char *slash;
+	size_t len;
+
+	snprintf(to, NAME_CAP, "%s", relative(from));
+	for (len = strlen(to); len > 0 && to[len - 1] == '/'; len--)
+		to[len - 1] = '\0';
+	if (has_dotdot(to))
+		return; /* libarchive refuses it, in words */
+	slash = strrchr(to, '/');
+	if (is_dir)
+		follow(i, to, len);
+	else if (slash)
+		follow(i, to, (size_t)(slash - to));
+}
+
+/* Make names what they should be; false: nothing to unpack. */
+static bool set_names(struct import *i, struct archive_entry *e)
 {
 	const char *name = archive_entry_pathname(e), *link = archive_entry_hardlink(e);
-	char copy[4096];
+	char copy[NAME_CAP];
 
 	if (!name || strlen(name) >= sizeof(copy))
 		return true; /* libarchive's own words follow */
-	snprintf(copy, sizeof(copy), "%s", relative(name));
+	make_name(i, name, archive_entry_filetype(e) == AE_IFDIR, copy);
 	if (copy[0] == '\0')
 		return false;
 	archive_entry_copy_pathname(e, copy);
 	if (link && strlen(link) < sizeof(copy)) {
-		snprintf(copy, sizeof(copy), "%s", relative(link));
+		make_name(i, link, false, copy);
 		archive_entry_copy_hardlink(e, copy);
 	}
 	return true;
@@ -101,7 +153,7 @@ static bool unpack(struct import *i, struct archive_entry *e)
 	char name[256];
 	int r;
 
-	if (!set_names(e))
+	if (!set_names(i, e))
 		return true;
 	snprintf(name, sizeof(name), "%s", archive_entry_pathname(e) ? archive_entry_pathname(e) : "?");
 	r = archive_write_header(i->disk, e);
@@ -144,7 +196,7 @@ static int run(struct import *i)
 
 int import_run(int root_fd)
 {
-	struct import i = {.in = archive_read_new(), .disk = archive_write_disk_new()};
+	struct import i = {.root_fd = root_fd, .in = archive_read_new(), .disk = archive_write_disk_new()};
 	int r;
 
 	umask(0);

@@ -10,15 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 
 #define FILE_MAX (64u * 1024) /* of a cgroup file; longer is cut */
 #define DEPTH_MAX 16	      /* of cgroups that a command made below its own */
-#define RESERVE_MIN (24ull << 20)
-#define RESERVE_MAX (128ull << 20)
+#define RESERVE_MIN (16ull << 20)
+#define RESERVE_MAX (64ull << 20)
 #define RESERVE_TASKS 256u
 
 /* -- files -------------------------------------------------------------------------------------- */
@@ -110,11 +109,30 @@ static uint64_t usable_tasks(const struct guest *g)
 	return all > 2 * RESERVE_TASKS ? all - RESERVE_TASKS : all / 2;
 }
 
+/* How much memory all commands may have: what is free when nothing runs yet, less a reserve. So they meet their own limit before the
+ * kernel meets its end, and the agent can always act. 0: not known. */
+static uint64_t usable_memory(const struct guest *g)
+{
+	uint64_t total, free_now, reserve;
+	char text[4096];
+
+	if (g->proc_fd < 0 || read_at(g->proc_fd, "meminfo", text, sizeof(text)) < 0)
+		return 0;
+	total = keyed_value(text, "MemTotal:") * 1024;
+	free_now = keyed_value(text, "MemAvailable:") * 1024;
+	reserve = total / 32;
+	if (reserve < RESERVE_MIN)
+		reserve = RESERVE_MIN;
+	if (reserve > RESERVE_MAX)
+		reserve = RESERVE_MAX;
+	return free_now > 2 * reserve ? free_now - reserve : free_now / 2;
+}
+
 void limits_init(struct limits *l, const struct guest *g, struct unenforced *u)
 {
 	AUTO_FD cmds = -1;
 
-	*l = (struct limits){.cmds_fd = -1, .tasks = usable_tasks(g)};
+	*l = (struct limits){.cmds_fd = -1, .tasks = usable_tasks(g), .memory_bytes = usable_memory(g)};
 	if (g->cgroup_fd < 0) {
 		unenforced_add(u, "cgroups: none in this guest: limits of commands, kill of whole process trees");
 		return;
@@ -140,22 +158,6 @@ void limits_init(struct limits *l, const struct guest *g, struct unenforced *u)
 	limits_set_total(l, 0, 0, 0, u);
 }
 
-static uint64_t usable_memory(void)
-{
-	struct sysinfo si;
-	uint64_t total, reserve;
-
-	if (sysinfo(&si) < 0)
-		return 0;
-	total = (uint64_t)si.totalram * si.mem_unit;
-	reserve = total / 16;
-	if (reserve < RESERVE_MIN)
-		reserve = RESERVE_MIN;
-	if (reserve > RESERVE_MAX)
-		reserve = RESERVE_MAX;
-	return total > 2 * reserve ? total - reserve : total / 2;
-}
-
 static uint64_t smaller_limit(uint64_t a, uint64_t b)
 {
 	return a == 0 || (b != 0 && b < a) ? b : a;
@@ -167,7 +169,7 @@ void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_perc
 
 	if (l->cmds_fd < 0)
 		return;
-	memory_bytes = smaller_limit(memory_bytes, usable_memory());
+	memory_bytes = smaller_limit(memory_bytes, l->memory_bytes);
 	pids = smaller_limit(pids, l->tasks);
 	if (l->memory && memory_bytes && write_u64(l->cmds_fd, "memory.max", memory_bytes) < 0)
 		unenforced_add(u, "cgroups: cannot set the memory limit of all commands");

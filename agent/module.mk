@@ -14,8 +14,9 @@ PROGS += crucible-agent
 crucible-agent_SRCS := agent/main.c
 crucible-agent_LIBS := agentcore agentproto base
 crucible-agent_DIR := libexec
-# It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically.
-ifneq ($(filter san tsan fuzz,$(CONFIG)),)
+# It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically, and valgrind (CONFIG=dyn,
+# CRUCIBLE_VALGRIND=1 for the tests) sees no malloc in a static program.
+ifneq ($(filter san tsan fuzz dyn,$(CONFIG)),)
 crucible-agent_PKGS := json-c libarchive
 else
 crucible-agent_STATIC := yes

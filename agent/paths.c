@@ -165,20 +165,40 @@ static int walk_run(struct walk *w)
 	return 0;
 }
 
-int link_resolve(int root_fd, const char *path, const char *target, char *out, enum link_state *ret)
+static int walk_end(struct walk *w, int r, char *out, enum link_state *ret)
+{
+	if (r < 0 && r != -ELOOP)
+		return r;
+	*ret = r == -ELOOP ? LINK_LOOP : w->absent ? LINK_DANGLING : LINK_RESOLVED;
+	memcpy(out, w->at, strlen(w->at) + 1);
+	return 0;
+}
+
+int path_follow(int root_fd, const char *path, char *out, enum link_state *ret)
 {
 	struct walk w = {.root_fd = root_fd};
+	AUTO_FD dir = -1;
+	int r;
+
+	/* Mostly there is no link at all, and it is a directory: then one call tells. */
+	if (path_check(path) == 0)
+		dir = open_dir(root_fd, path);
+	if (dir >= 0) {
+		*ret = LINK_RESOLVED;
+		memcpy(out, path, strlen(path) + 1);
+		return 0;
+	}
+	r = walk_link(&w, path);
+	return walk_end(&w, r < 0 ? r : walk_run(&w), out, ret);
+}
+
+int link_resolve(int root_fd, const char *path, const char *target, char *out, enum link_state *ret)
+{
+	struct walk w = {.root_fd = root_fd, .links = 1 /* the link itself */};
 	int r;
 
 	memcpy(w.at, path, strlen(path) + 1);
 	walk_up(&w);
-	w.links = 1; /* the link itself */
 	r = walk_link(&w, target);
-	if (r == 0)
-		r = walk_run(&w);
-	if (r < 0 && r != -ELOOP)
-		return r;
-	*ret = r == -ELOOP ? LINK_LOOP : w.absent ? LINK_DANGLING : LINK_RESOLVED;
-	memcpy(out, w.at, strlen(w.at) + 1);
-	return 0;
+	return walk_end(&w, r < 0 ? r : walk_run(&w), out, ret);
 }

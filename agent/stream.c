@@ -20,7 +20,7 @@
 #include "agent/pty.h"
 #include "base/fd.h"
 
-#define PIECE (60u * 1024)
+#define PIECE AG_PAYLOAD_MAX
 #define TICK_NS 20000000u
 #define DRAIN_PIPE (256 * 1024)
 #define TTY_TAIL_MAX (128u * 1024) /* more than a terminal can hold */

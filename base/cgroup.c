@@ -287,14 +287,14 @@ struct walk {
 static int walk_step(void *arg, const char *name)
 {
 	struct walk *w = arg;
-	size_t len = strlen(w->path);
+	size_t len = strlen(w->path), name_len = strlen(name);
 	int r;
 
-	if (w->depth == DEPTH_MAX || len + 1 + strlen(name) >= sizeof(w->path))
+	if (w->depth == DEPTH_MAX || len + 1 + name_len >= sizeof(w->path))
 		return -ENAMETOOLONG;
 	if (name[0]) {
 		w->path[len] = '/';
-		strcpy(w->path + len + 1, name);
+		memcpy(w->path + len + 1, name, name_len + 1);
 	}
 	w->depth++;
 	r = each_below(w->tree, w->path, walk_step, w);
@@ -311,7 +311,7 @@ static int walk_tree(struct walk *w, const struct cgroup_tree *t, const char *pa
 	w->depth = 0;
 	if (strlen(path) >= sizeof(w->path))
 		return -ENAMETOOLONG;
-	strcpy(w->path, path);
+	memcpy(w->path, path, strlen(path) + 1);
 	return walk_step(w, "");
 }
 

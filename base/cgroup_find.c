@@ -167,7 +167,7 @@ static void take_v2(struct cgroup_root *c, const struct mount_line *m, const cha
 	/* What can be switched on below the base: its own list when it was given to us, else the root's. */
 	top = *t;
 	if (!t->delegated)
-		strcpy(top.base, ".");
+		snprintf(top.base, sizeof(top.base), ".");
 	if (cgroup_file_get(&top, ".", "cgroup.controllers", &have) < 0)
 		return;
 	for (size_t i = 0; i < CGROUP_CTL_COUNT; i++)
@@ -204,7 +204,7 @@ static int each_mount(struct cgroup_root *c, const char *mountinfo, mount_fn *fn
 	struct mount_line m;
 
 	if (!copy)
-		return -ENOMEM;
+		return -ENOMEM; /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not know AUTO_FREE */
 	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
 		if (parse_line(line, &m))
 			fn(c, &m, name, self_cgroup);

@@ -62,8 +62,8 @@ static int limit_pids(const struct cgroup_tree *t, const char *path, const struc
 static dev_t disk_of(dev_t dev)
 {
 	AUTO_FREE char *text = NULL;
-	unsigned int maj, min;
-	char path[64];
+	unsigned long maj, min;
+	char path[64], *end;
 
 	if (major(dev) == 0)
 		return 0;
@@ -71,9 +71,13 @@ static dev_t disk_of(dev_t dev)
 	if (access(path, F_OK) < 0)
 		return dev;
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/../dev", major(dev), minor(dev));
-	if (fd_slurp(AT_FDCWD, path, 64, &text, NULL) < 0 || sscanf(text, "%u:%u", &maj, &min) != 2)
+	if (fd_slurp(AT_FDCWD, path, 64, &text, NULL) < 0)
 		return 0;
-	return makedev(maj, min);
+	maj = strtoul(text, &end, 10);
+	if (*end != ':')
+		return 0;
+	min = strtoul(end + 1, &end, 10);
+	return makedev((unsigned int)maj, (unsigned int)min);
 }
 
 static int limit_io(const struct cgroup_tree *t, const char *path, const struct cgroup_limits *l)

@@ -6,6 +6,8 @@
 
 #include "base/fd.h"
 
+#define MSG_CAP sizeof(((struct err *)NULL)->msg)
+
 /* One line for people: no control characters, and a cut never leaves half of a UTF-8 sequence. */
 static void make_line(char *text, size_t cap, int full_len)
 {
@@ -29,17 +31,17 @@ static void make_line(char *text, size_t cap, int full_len)
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
 	/* Not straight into e->msg: the arguments may point there. */
-	char line[sizeof(e->msg)] = "";
+	char line[MSG_CAP] = "";
 	int saved = errno, n;
 	va_list ap;
 
 	if (!e)
 		return code;
 	va_start(ap, fmt);
-	n = vsnprintf(line, sizeof(line), fmt, ap);
+	n = vsnprintf(line, MSG_CAP, fmt, ap);
 	va_end(ap);
-	make_line(line, sizeof(line), n);
-	memcpy(e->msg, line, sizeof(line));
+	make_line(line, MSG_CAP, n);
+	memcpy(e->msg, line, MSG_CAP);
 	e->code = code;
 	errno = saved;
 	return code;
@@ -47,21 +49,21 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 
 int err_wrap(struct err *e, const char *fmt, ...)
 {
-	char line[sizeof(e->msg)] = "";
+	char line[MSG_CAP] = "";
 	int saved = errno, n, m;
 	va_list ap;
 
 	if (!e)
 		return -EIO;
 	va_start(ap, fmt);
-	n = vsnprintf(line, sizeof(line), fmt, ap);
+	n = vsnprintf(line, MSG_CAP, fmt, ap);
 	va_end(ap);
-	if (n >= 0 && (size_t)n < sizeof(line)) {
-		m = snprintf(line + n, sizeof(line) - (size_t)n, ": %s", e->msg);
+	if (n >= 0 && (size_t)n < MSG_CAP) {
+		m = snprintf(line + n, MSG_CAP - (size_t)n, ": %s", e->msg);
 		n = m < 0 ? m : n + m;
 	}
-	make_line(line, sizeof(line), n);
-	memcpy(e->msg, line, sizeof(line));
+	make_line(line, MSG_CAP, n);
+	memcpy(e->msg, line, MSG_CAP);
 	errno = saved;
 	return e->code ? e->code : -EIO;
 }

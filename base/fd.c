@@ -180,7 +180,7 @@ static int open_parent(int dirfd, const char *path)
 
 	parent = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 	if (!parent)
-		return -ENOMEM;
+		return -ENOMEM; /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not know AUTO_FREE */
 	fd = openat(dirfd, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

@@ -166,7 +166,7 @@ static int get_typed(struct json_object *o, const char *key, enum json_type type
 
 int json_get_str(struct json_object *o, const char *key, const char **ret, struct err *e)
 {
-	struct json_object *v;
+	struct json_object *v = NULL;
 	int r = get_typed(o, key, json_type_string, &v, e);
 
 	if (r <= 0)
@@ -180,7 +180,7 @@ int json_get_str(struct json_object *o, const char *key, const char **ret, struc
 
 int json_get_u64(struct json_object *o, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct err *e)
 {
-	struct json_object *v;
+	struct json_object *v = NULL;
 	uint64_t u;
 	int r = get_typed(o, key, json_type_int, &v, e);
 
@@ -197,7 +197,7 @@ int json_get_u64(struct json_object *o, const char *key, uint64_t min, uint64_t 
 
 int json_get_bool(struct json_object *o, const char *key, bool *ret, struct err *e)
 {
-	struct json_object *v;
+	struct json_object *v = NULL;
 	int r = get_typed(o, key, json_type_boolean, &v, e);
 
 	if (r <= 0)

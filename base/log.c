@@ -20,7 +20,7 @@
 static const char *const level_name[] = { "err", "warn", "info", "debug" };
 _Static_assert(ARRAY_LEN(level_name) == LOG_L_COUNT, "a name for each level");
 
-static const char *program = "crucible";
+static const char *prog_name = "crucible";
 static atomic_int threshold = LOG_L_INFO;
 
 /* What was printed lately, to count what repeats. A few entries: two lines that take turns are caught as well. */
@@ -33,9 +33,9 @@ struct recent {
 static struct recent recents[8]; /* under lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void log_init(const char *name, enum log_level level)
+void log_init(const char *program, enum log_level level)
 {
-	program = name;
+	prog_name = program;
 	log_set_level(level);
 }
 
@@ -70,7 +70,7 @@ static void print(enum log_level level, const char *text, uint64_t repeated)
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
 	if (repeated)
 		snprintf(again, sizeof(again), " repeated=%llu", (unsigned long long)repeated);
-	n = snprintf(line, sizeof(line), "time=%s level=%s prog=%s %s%s\n", when, level_name[level], program, text,
+	n = snprintf(line, sizeof(line), "time=%s level=%s prog=%s %s%s\n", when, level_name[level], prog_name, text,
 		     again);
 	if (n < 0)
 		return;

@@ -64,7 +64,7 @@ static void put_fds(struct msghdr *mh, union fd_space *space, const int *fds, si
 int msg_send(int fd, uint16_t type, uint32_t id, const void *data, size_t len, const int *fds, size_t nfds)
 {
 	uint8_t head[HEAD_LEN];
-	struct iovec iov[2] = { { head, sizeof(head) }, { (void *)(uintptr_t)data, len } };
+	struct iovec iov[2] = { { head, sizeof(head) }, { (void *)data, len } };
 	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = len ? 2 : 1 };
 	union fd_space space;
 	ssize_t n;
@@ -137,11 +137,10 @@ int msg_recv(int fd, void *buf, size_t cap, struct msg *m)
 		return -ECONNRESET;
 	get_fds(&mh, m);
 	r = 0;
-	if (mh.msg_flags & MSG_CTRUNC)
-		r = -EBADMSG;
-	else if (mh.msg_flags & MSG_TRUNC)
+	if ((mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == MSG_TRUNC)
 		r = -EMSGSIZE;
-	else if (n < HEAD_LEN || get_le(head + 8, 4) != (uint32_t)n - HEAD_LEN || get_le(head + 2, 2) != m->nfds)
+	else if ((mh.msg_flags & MSG_CTRUNC) || n < HEAD_LEN || get_le(head + 8, 4) != (uint32_t)n - HEAD_LEN ||
+		 get_le(head + 2, 2) != m->nfds)
 		r = -EBADMSG;
 	if (r < 0) {
 		msg_close_fds(m);

@@ -183,12 +183,14 @@ static int prepare_store(struct daemon *d, struct err *e)
 static int check_mount_point(struct daemon *d, struct err *e)
 {
 	char cwd[PATH_MAX];
-	size_t n = strlen(d->cfg.mount);
+	const char *home = getenv("HOME");
 	struct stat st;
 
-	/* Our own current directory or HOME inside the mount would make us wait for ourselves. */
-	if (getcwd(cwd, sizeof(cwd)) && !strncmp(cwd, d->cfg.mount, n) && (cwd[n] == '/' || cwd[n] == '\0'))
+	/* What we or a library might open there would make us wait for ourselves. */
+	if (getcwd(cwd, sizeof(cwd)) && config_is_inside(cwd, d->cfg.mount))
 		return err_set(e, -EINVAL, "the current directory %s is inside the mount %s; start the daemon elsewhere", cwd, d->cfg.mount);
+	if (home && config_is_inside(home, d->cfg.mount))
+		return err_set(e, -EINVAL, "HOME %s is inside the mount %s; start the daemon with another HOME", home, d->cfg.mount);
 	if (chdir("/") < 0)
 		return err_set(e, -errno, "/: %s", strerror(errno));
 	if (stat(d->cfg.mount, &st) < 0 && errno == ENOENT && mkdir(d->cfg.mount, 0755) < 0)

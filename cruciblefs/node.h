@@ -33,7 +33,7 @@ struct cfs_req;	   /* session.h */
 struct cfs_handle; /* session.h */
 struct cfs_node;
 
-#define cfs_container(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define cfs_container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
 /* What a node does. Any pointer may be NULL; then the session answers:
  *   lookup ENOENT (ENOTDIR on what is no directory), the operations that change a directory EPERM, open EPERM, opendir ENOTDIR,

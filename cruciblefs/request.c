@@ -174,6 +174,11 @@ int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel
 	return 0;
 }
 
+void cfs_park_grace(struct cfs_req *r, unsigned ms)
+{
+	r->grace_ms = ms;
+}
+
 static void unpark(struct cfs_req *r)
 {
 	struct cfs_session *cs = r->cs;
@@ -184,6 +189,7 @@ static void unpark(struct cfs_req *r)
 	*(r->prev ? &r->prev->next : &cs->parked_first) = r->next;
 	*(r->next ? &r->next->prev : &cs->parked_last) = r->prev;
 	waitq_del(&r->w);
+	loop_del(cs->loop, &r->grace_id);
 	cs->nparked--;
 	uid_count_get(cs, r->who.uid)->parked--; /* counted before, so it is there */
 	uid_count_put(cs, r->who.uid);
@@ -199,6 +205,25 @@ static void cancel(struct cfs_req *r, int code)
 	req_leave(r);
 }
 
+static void grace_over(void *arg)
+{
+	struct cfs_req *r = arg;
+
+	r->grace_id = 0;
+	cancel(r, -EINTR);
+}
+
+static void interrupt(struct cfs_req *r)
+{
+	struct loop *l = r->cs->loop;
+
+	if (r->grace_id)
+		return; /* interrupted before */
+	/* Without memory for a timer at once is the right time. */
+	if (!r->grace_ms || loop_timer(l, now_ns() + r->grace_ms * 1000000ull, grace_over, r, &r->grace_id) < 0)
+		cancel(r, -EINTR);
+}
+
 void req_run_interrupts(struct cfs_session *cs)
 {
 	struct cfs_req *r, *next;
@@ -209,7 +234,7 @@ void req_run_interrupts(struct cfs_session *cs)
 		for (r = cs->parked_first; r; r = next) {
 			next = r->next;
 			if (r->interrupted)
-				cancel(r, -EINTR);
+				interrupt(r);
 		}
 	}
 }

@@ -83,6 +83,9 @@ typedef void cfs_cancel_fn(struct cfs_req *r, void *arg);
  * May be called again for a parked request: replaces queue and functions. Errors (the request is then not parked and still
  * needs its answer): -EDQUOT too many of this uid or in all; -ENOTCONN the session stops. */
 int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel_fn *cancel, void *arg);
+/* After cfs_park(): an interrupt is carried out only if the answer has not come @ms after it. For what normally takes no time: every
+ * signal that a program handles (SIGCHLD of a shell, SIGURG of Go, timers) interrupts, and EINTR of a stat(2) is what no local disk gives. */
+void cfs_park_grace(struct cfs_req *r, unsigned ms);
 
 /* -- answers. @code is 0 or -errno ------------------------------------------------------------------------- */
 

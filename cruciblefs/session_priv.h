@@ -57,6 +57,8 @@ struct cfs_req {
 	cfs_again_fn *again;
 	cfs_cancel_fn *cancel;
 	void *arg;
+	unsigned grace_ms;    /* between an interrupt and its being carried out */
+	loop_id grace_id;     /* running since the interrupt */
 	struct waiter w;
 	struct cfs_req *prev, *next; /* of the parked */
 	void *data;

@@ -27,3 +27,8 @@ $(1)_LIBS := cruciblecli agentproto base
 $(1)_PKGS := json-c libarchive
 endef
 $(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))
+
+FUZZ += fuzz_crucible_guest
+fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
+fuzz_crucible_guest_LIBS := cruciblecli agentproto base
+fuzz_crucible_guest_PKGS := json-c libarchive

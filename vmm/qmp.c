@@ -331,9 +331,8 @@ int qmp_new(struct loop *l, int fd, const struct qmp_ops *ops, void *arg, struct
 	q->fd = fd;
 	q->ops = *ops;
 	q->arg = arg;
-	r = qmp_parser_init(&q->parser);
-	if (r == 0)
-		r = loop_add(l, fd, EPOLLIN, on_socket, q, &q->src);
+	qmp_parser_init(&q->parser);
+	r = loop_add(l, fd, EPOLLIN, on_socket, q, &q->src);
 	if (r < 0) {
 		qmp_free(q);
 		return r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* QEMU's monitor protocol, client side: JSON objects over a stream socket. The engine is not trusted more than the guest that
+/* QEMU's monitor protocol, client side: JSON objects, one a line, over a stream socket. The engine is not trusted more than the guest that
  * may have taken it over: objects are bounded, and whatever is not the protocol ends the connection.
  *
  * States: GREETING (calls are kept back) -> READY (on_ready) -> GONE (on_gone, once; every pending call ended with -EPIPE). */
@@ -9,6 +9,7 @@
 #include <json-c/json.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/loop.h"
 
@@ -18,16 +19,15 @@
 /* -- the stream of objects; separate, so that it can be fuzzed ----------------------------------------- */
 
 struct qmp_parser {
-	struct json_tokener *tok;
-	size_t held; /* bytes of the object that is being read */
+	struct buf line; /* the object that is being read */
 };
 /* One object; borrowed. Anything but 0 stops the feeding and is returned. */
 typedef int qmp_object_fn(void *arg, struct json_object *o);
 
-int qmp_parser_init(struct qmp_parser *p); /* 0, -ENOMEM */
+void qmp_parser_init(struct qmp_parser *p);
 void qmp_parser_fini(struct qmp_parser *p);
-/* Take @len more bytes; @fn is called for each object that they complete. 0; -EBADMSG: not JSON, not an object, larger than
- * QMP_OBJECT_MAX (the parser is then useless); what @fn returned. */
+/* Take @len more bytes; @fn is called for each object that they complete. 0; -EBADMSG: a line that is not an object, or longer than
+ * QMP_OBJECT_MAX; -ENOMEM; what @fn returned. After an error the parser is useless. */
 int qmp_parser_feed(struct qmp_parser *p, const char *data, size_t len, qmp_object_fn *fn, void *arg);
 
 /* -- a connection ---------------------------------------------------------------------------------- */

@@ -1,67 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* QEMU ends each object with a newline and has none inside. So a line is collected, then parsed as a whole: json-c's way of taking an
+ * object piece by piece depends on where the pieces are cut (numbers, UTF-8), and is less strict than json_parse(). */
 #include <string.h>
 
+#include "base/json.h"
 #include "vmm/qmp.h"
 
-#define DEPTH_MAX 32
-
-int qmp_parser_init(struct qmp_parser *p)
+void qmp_parser_init(struct qmp_parser *p)
 {
-	p->held = 0;
-	p->tok = json_tokener_new_ex(DEPTH_MAX);
-	if (!p->tok)
-		return -ENOMEM;
-	json_tokener_set_flags(p->tok, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS | JSON_TOKENER_VALIDATE_UTF8);
-	return 0;
+	buf_init(&p->line, QMP_OBJECT_MAX);
 }
 
 void qmp_parser_fini(struct qmp_parser *p)
 {
-	json_tokener_free(p->tok);
-	p->tok = NULL;
+	buf_fini(&p->line);
+}
+
+static int take_line(const char *text, size_t len, qmp_object_fn *fn, void *arg)
+{
+	AUTO_JSON *o = NULL;
+
+	if (len > 0 && text[len - 1] == '\r')
+		len--;
+	if (len == 0)
+		return 0;
+	if (json_parse(text, len, &o, NULL) < 0 || !json_object_is_type(o, json_type_object))
+		return -EBADMSG;
+	return fn(arg, o);
 }
 
 int qmp_parser_feed(struct qmp_parser *p, const char *data, size_t len, qmp_object_fn *fn, void *arg)
 {
-	while (len > 0) {
-		struct json_object *o;
-		enum json_tokener_error why;
-		size_t n;
-		int r;
+	const char *nl;
+	int r = 0;
 
-		/* Blanks between objects are no object's: a stream of them is not one that grows. */
-		if (p->held == 0) {
-			n = 0;
-			while (n < len && strchr(" \t\r\n", data[n]) && data[n])
-				n++;
-			data += n;
-			len -= n;
-			if (len == 0)
-				return 0;
-			if (*data != '{')
-				return -EBADMSG;
+	while (r == 0 && len > 0 && (nl = memchr(data, '\n', len))) {
+		size_t n = (size_t)(nl - data);
+
+		if (p->line.len == 0 && n <= QMP_OBJECT_MAX) {
+			r = take_line(data, n, fn, arg);
+		} else {
+			r = buf_add(&p->line, data, n);
+			if (r == 0)
+				r = take_line((const char *)p->line.data, p->line.len, fn, arg);
+			buf_reset(&p->line);
 		}
-		n = len < QMP_OBJECT_MAX ? len : QMP_OBJECT_MAX;
-		o = json_tokener_parse_ex(p->tok, data, (int)n);
-		why = json_tokener_get_error(p->tok);
-		if (why == json_tokener_success)
-			n = json_tokener_get_parse_end(p->tok);
-		else if (why != json_tokener_continue)
-			return -EBADMSG;
-		p->held += n;
-		if (p->held > QMP_OBJECT_MAX) {
-			json_object_put(o);
-			return -EBADMSG;
-		}
-		data += n;
-		len -= n;
-		if (why == json_tokener_continue)
-			continue;
-		p->held = 0;
-		r = fn(arg, o);
-		json_object_put(o);
-		if (r != 0)
-			return r;
+		data += n + 1;
+		len -= n + 1;
 	}
-	return 0;
+	if (r == 0)
+		r = buf_add(&p->line, data, len);
+	return r == -EFBIG ? -EBADMSG : r;
 }

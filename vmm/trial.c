@@ -21,6 +21,8 @@
 #define TAIL 2048
 #define FRAME_MAX_TRIED (AG_HEADER_LEN + 4096u)
 
+const char *trial_kvm_device = "/dev/kvm";
+
 struct trial {
 	struct loop *loop;
 	struct trial_ops ops;
@@ -225,7 +227,7 @@ static const char *known_before(const struct engine_info *info)
 {
 	if (!(info->caps & ENGINE_CAP_KVM))
 		return "this engine was built without KVM";
-	if (access("/dev/kvm", F_OK) < 0)
+	if (access(trial_kvm_device, F_OK) < 0)
 		return "this host has no /dev/kvm";
 	return NULL;
 }

@@ -45,6 +45,7 @@ struct trial_ops { /* from the loop */
 	/* The answer; may free the trial. */
 	void (*done)(void *arg, const struct trial_outcome *o);
 };
+extern const char *trial_kvm_device; /* "/dev/kvm"; tests point it elsewhere */
 /* @m: the machine to try; its accel and disk are ignored (KVM; none: the agent speaks up from the initramfs). @timeout_ms: TRIAL_TIMEOUT_MS.
  * An engine without KVM, or a host without /dev/kvm, is answered without a boot; done() comes from the loop in any case.
  * Errors: -ENOMEM, -EMFILE, -EINVAL: no trial, no answer. */

@@ -135,8 +135,7 @@ static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, 
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]) || errno || *end || n < t->min || n > t->max)
-		return err_set(e, -EINVAL, "%s: \"%.40s\" is not a whole number from %" PRIu32 " to %" PRIu32, t->name, text, t->min,
-			       t->max);
+		return err_set(e, -EINVAL, "\"%.40s\" is not a whole number from %" PRIu32 " to %" PRIu32, text, t->min, t->max);
 	v->num[a] = (uint32_t)n;
 	return 0;
 }
@@ -150,9 +149,9 @@ static int store_from(struct attrs *v, const char *text, struct registry *r, str
 	if (!strncmp(text, prefix, sizeof(prefix) - 1))
 		name = text + sizeof(prefix) - 1;
 	if (cfs_name_check(name) < 0)
-		return err_set(e, -EINVAL, "from: \"%.60s\" is not profile:NAME", text);
+		return err_set(e, -EINVAL, "\"%.60s\" is not profile:NAME", text);
 	if (r && !profile_exists(r, name))
-		return err_set(e, -EINVAL, "from: no profile \"%s\" in the store; build it: crucible profile build %s", name, name);
+		return err_set(e, -EINVAL, "no profile \"%s\" in the store; build it: crucible profile build %s", name, name);
 	snprintf(v->from, sizeof(v->from), "profile:%.63s", name);
 	return 0;
 }
@@ -175,7 +174,7 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 	int r = 0;
 
 	if (memchr(text, '\0', len))
-		return err_set(e, -EINVAL, "env: a NUL byte");
+		return err_set(e, -EINVAL, "a NUL byte");
 	buf_init(&b, ENV_BYTES_MAX);
 	for (const char *p = text, *end = text + len; p < end && !r;) {
 		const char *nl = memchr(p, '\n', (size_t)(end - p));
@@ -183,11 +182,11 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 
 		if (n) {
 			if (!is_env_line(p, n))
-				r = err_set(e, -EINVAL, "env: \"%.*s\" is not KEY=VALUE", n > 60 ? 60 : (int)n, p);
+				r = err_set(e, -EINVAL, "\"%.*s\" is not KEY=VALUE", n > 60 ? 60 : (int)n, p);
 			else if (++lines > ENV_LINES_MAX)
-				r = err_set(e, -EFBIG, "env: more than %d lines", ENV_LINES_MAX);
+				r = err_set(e, -EFBIG, "more than %d lines", ENV_LINES_MAX);
 			else if ((r = buf_add(&b, p, n)) < 0 || (r = buf_add(&b, "\n", 1)) < 0)
-				r = err_set(e, r, "env: more than %d bytes", ENV_BYTES_MAX);
+				r = err_set(e, r, "more than %d bytes", ENV_BYTES_MAX);
 		}
 		p += n + 1;
 	}
@@ -211,8 +210,9 @@ static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t 
 
 	if (a == ATTR_ENV)
 		return store_env(v, text, len, e);
+	/* Callers say whose attribute it is. */
 	if (len > 200)
-		return err_set(e, -EINVAL, "%s: a value of %zu bytes", attr_table[a].name, len);
+		return err_set(e, -EINVAL, "a value of %zu bytes", len);
 	copy = strndup(text, len);
 	if (!copy)
 		return -ENOMEM;
@@ -240,13 +240,16 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 	int r;
 
 	if (!may_write(s, a)) {
-		r = err_set(e, -EBUSY, "sandbox %s: %s cannot change once it has started; make another one", s->name,
-			    attr_table[a].name);
+		r = err_set(e, -EBUSY, "sandbox %s: %s%s cannot change once it has started; make another one", s->name,
+			    is_number(a) ? "limits/" : "", attr_table[a].name);
 		goto fail;
 	}
 	r = attrs_copy(&old, &s->attrs);
-	if (!r)
+	if (!r) {
 		r = store(&s->attrs, a, text, len, s->reg, e);
+		if (r < 0 && e->code)
+			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
+	}
 	if (!r) {
 		r = sandbox_save(s, e);
 		if (r < 0) {
@@ -288,8 +291,11 @@ int registry_default_store(struct registry *r, enum sandbox_attr a, const char *
 	if (who->uid)
 		return err_set(e, -EPERM, "defaults/%s: only root may write", attr_table[a].name);
 	k = attrs_copy(&next, &r->defaults);
-	if (!k)
+	if (!k) {
 		k = store(&next, a, text, len, r, e);
+		if (k < 0 && e->code)
+			err_wrap(e, "defaults/%s", attr_table[a].name);
+	}
 	if (!k) {
 		o = json_object_new_object();
 		k = o ? attrs_to_json(&next, o) : -ENOMEM;

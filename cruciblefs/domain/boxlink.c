@@ -176,10 +176,15 @@ static void on_progress(struct sandbox *s, struct wire_rd *r)
 	x = wire_done(r) == 0 ? sandbox_exec(s, n) : NULL;
 	if (!x)
 		return;
-	if (started && x->state == EXEC_QUEUED)
+	if (started && x->state == EXEC_QUEUED) {
+		struct slot *t = x->live_stdin ? slot_of_exec(s, n) : NULL;
+
 		exec_set_state(s, x, EXEC_RUNNING);
-	else
+		if (t)
+			slot_began(s, t);
+	} else {
 		waitq_wake(&s->waitq);
+	}
 }
 
 static void on_done(struct sandbox *s, struct wire_rd *r)
@@ -479,4 +484,14 @@ int boxlink_listen(struct registry *r, struct err *e)
 		return err_set(e, code, "store: run/daemon.sock: %s", strerror(-code));
 	r->listen_fd = take_fd(&fd);
 	return 0;
+}
+
+/* After an orderly end nobody is to find a socket that nobody listens on. A killed daemon leaves it; its successor replaces it. */
+void boxlink_unlisten(struct registry *r)
+{
+	if (r->listen_fd < 0)
+		return;
+	loop_del(r->loop, &r->listen_id);
+	fd_close(&r->listen_fd);
+	unlinkat(r->store_fd, "run/daemon.sock", 0);
 }

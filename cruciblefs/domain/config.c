@@ -151,8 +151,7 @@ int config_load(struct config *c, const char *path, struct err *e)
 	return 0;
 }
 
-/* @path is @dir or below it. */
-static bool is_inside(const char *path, const char *dir)
+bool config_is_inside(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
 
@@ -161,10 +160,10 @@ static bool is_inside(const char *path, const char *dir)
 
 int config_finish(struct config *c, struct err *e)
 {
-	if (is_inside(c->store, c->mount))
+	if (config_is_inside(c->store, c->mount))
 		return err_set(e, -EINVAL, "store %s is inside the mount %s: the daemon would wait for itself; choose --store elsewhere",
 			       c->store, c->mount);
-	if (is_inside(c->mount, c->store))
+	if (config_is_inside(c->mount, c->store))
 		return err_set(e, -EINVAL, "mount %s is inside the store %s: choose --mount elsewhere", c->mount, c->store);
 	if (strchr(c->cgroup, '/'))
 		return err_set(e, -EINVAL, "cgroup: \"%s\" is a name, not a path", c->cgroup);

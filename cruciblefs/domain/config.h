@@ -34,4 +34,6 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 /* After all settings: fills what is derived; -EINVAL for what cannot go together (a store inside the mount, relative paths). */
 int config_finish(struct config *c, struct err *e);
 
+bool config_is_inside(const char *path, const char *dir); /* @path is @dir or below it, by their texts */
+
 #endif

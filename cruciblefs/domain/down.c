@@ -49,6 +49,7 @@ static void on_killed(void *arg, int code, const char *words, struct wire_rd *r,
 	(void)m;
 	if (code < 0)
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, words);
+	s->reg->ndowns--;
 	settle(s);
 	registry_check_shutdown(s->reg);
 	sandbox_unref(s);
@@ -82,6 +83,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 	if (!r)
 		r = launcher_call(s->reg->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, on_killed, s);
 	buf_fini(&b);
+	s->reg->ndowns += !r;
 	if (r < 0) {
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, strerror(-r));
 		settle(s);

@@ -381,7 +381,6 @@ static void on_accepted(void *arg, int code, const char *words, struct wire_rd *
 
 static int send_one(struct sandbox *s, struct execution *x)
 {
-	struct slot *t = x->beside ? slot_of_exec(s, x->n) : NULL;
 	uint8_t flags = (uint8_t)((x->beside ? BOX_EXEC_BESIDE : 0) | (x->live_stdin ? BOX_EXEC_LIVE_STDIN : 0));
 	struct buf b;
 	int r;
@@ -398,8 +397,6 @@ static int send_one(struct sandbox *s, struct execution *x)
 	if (r < 0)
 		return r;
 	x->sent = true;
-	if (t && x->live_stdin)
-		slot_began(s, t);
 	return 0;
 }
 

@@ -106,7 +106,7 @@ void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, in
 
 void registry_check_shutdown(struct registry *r)
 {
-	if (!r->shutting_down || !r->on_down)
+	if (!r->shutting_down || !r->on_down || r->ndowns)
 		return;
 	for (struct sandbox *s = r->first; s; s = s->next) {
 		if (s->start || s->link || s->down_pending || s->box_uid)

@@ -125,6 +125,7 @@ struct registry {
 	char accel_reason[512];
 	struct waitq trial_waitq;
 
+	unsigned ndowns; /* LAUNCH_KILLs on their way, also of sandboxes that are in the table no more */
 	bool shutting_down;
 	loop_fn *on_down; /* of registry_shutdown */
 	void *on_down_arg;
@@ -175,6 +176,7 @@ int boxlink_ctl(struct boxlink *k, uint64_t n, enum box_verb verb, uint32_t a, u
 /* Tell a running box the sandbox's name and environment, for the commands to come. */
 void boxlink_set(struct sandbox *s);
 int boxlink_listen(struct registry *r, struct err *e);
+void boxlink_unlisten(struct registry *r);
 /* -- exec.c */
 struct execution *exec_add(struct sandbox *s, uint64_t n, enum exec_state st);
 void exec_send_all(struct sandbox *s);	/* what the box has not got yet, in order */

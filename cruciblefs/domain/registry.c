@@ -191,9 +191,8 @@ struct registry *registry_free(struct registry *r)
 		take_out(r, s);
 		sandbox_unref(s);
 	}
-	loop_del(r->loop, &r->listen_id);
+	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
-	fd_close(&r->listen_fd);
 	journal_close(r);
 	attrs_fini(&r->defaults);
 	waitq_fini(&r->journal_waitq);

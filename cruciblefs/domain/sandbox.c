@@ -105,13 +105,15 @@ void sandbox_set_status(struct sandbox *s, enum sandbox_status st)
 void sandbox_fail(struct sandbox *s, const struct cfs_who *who, const struct err *e)
 {
 	struct json_object *extra;
+	const char *name;
 
 	if (!e || !e->code)
 		return;
 	sandbox_set_error(s, e->msg);
+	name = strerrorname_np(-e->code);
 	extra = json_object_new_object();
 	if (extra) {
-		json_object_object_add(extra, "errno", json_object_new_string(err_name(e->code)));
+		json_object_object_add(extra, "errno", json_object_new_string(name ? name : ""));
 		json_object_object_add(extra, "error", json_text(e->msg, strlen(e->msg)));
 	}
 	journal_add(s->reg, s, who, "error", extra);

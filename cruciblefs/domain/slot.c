@@ -135,13 +135,13 @@ static int send_stdin(struct sandbox *s, uint64_t n, bool eof, const void *data,
 	int r;
 
 	buf_init(&b, MSG_MAX);
-	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, eof)) == 0 && (r = wire_put_bytes(&b, data, len)) == 0)
+	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, eof)) == 0 && (!len || (r = buf_add(&b, data, len)) == 0))
 		r = boxlink_call(s->link, BOX_STDIN, b.data, b.len, NULL, NULL);
 	buf_fini(&b);
 	return r;
 }
 
-/* The command was handed to the box: what was written before it began goes along. */
+/* The command runs: what was written before goes along. */
 void slot_began(struct sandbox *s, struct slot *t)
 {
 	uint64_t n = t->latest;
@@ -171,10 +171,10 @@ void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
 	waitq_wake(&s->waitq);
 }
 
-/* The command has not reached the box yet: what is written is kept here. */
+/* The command does not run in the guest yet: what is written is kept here. */
 static bool is_early(const struct sandbox *s, const struct execution *x)
 {
-	return !x || !x->sent || !s->link;
+	return !x || x->state == EXEC_QUEUED || !s->link;
 }
 
 size_t slot_stdin_room(struct sandbox *s, const char *name)

@@ -179,20 +179,18 @@ int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t l
 		       int *ret_fd, struct err *e)
 {
 	static uint32_t last_id;
-	AUTO_FREE uint8_t *in = malloc(MSG_MAX);
+	static uint8_t in[MSG_MAX]; /* before the loop and its threads */
 	char words[sizeof(((struct err *)0)->msg)];
 	struct wire_rd rd;
 	struct msg m;
 	uint32_t id = ++last_id ? last_id : ++last_id;
 	int r, code;
 
-	if (!in)
-		return err_set(e, -ENOMEM, "launcher: no memory");
 	r = msg_send(fd, (uint16_t)type, id, data, len, NULL, 0);
 	if (r < 0)
 		return err_set(e, r, "launcher: send: %s", strerror(-r));
 	for (;;) {
-		r = msg_recv(fd, in, MSG_MAX, &m);
+		r = msg_recv(fd, in, sizeof(in), &m);
 		if (r < 0)
 			return err_set(e, r, "launcher: %s", r == -ECONNRESET ? "it ended" : strerror(-r));
 		if (m.type == LAUNCH_REPLY && m.id == id)

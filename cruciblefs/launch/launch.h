@@ -6,8 +6,8 @@
  * arguments (written by root): which programs may be executed, the uid range, the cgroup's name, the store. Requests name
  * things by kind, slot number and uuid only; nothing in them is a path that the launcher would open, but for MOUNT's
  * mount point, which must equal the configured one. Every request is answered by LAUNCH_REPLY with the request's id:
- * {i32 code (0 or -errno), str words, payload by type}. End of file: crucibled is gone; the launcher exits and touches
- * nothing: running sandboxes are found again by the next daemon, the dead mount stays until it is replaced.
+ * {i32 code (0 or -errno), str words, payload by type}; -EBADMSG a malformed request, -ENOTSUP an unknown one.
+ * End of file: crucibled is gone; the launcher exits and touches nothing: running sandboxes are found again by the next daemon, the dead mount stays until it is replaced.
  *
  * Uids: uid_base is crucibled's own uid and gid (the "service gid"); sandbox slot s >= 0 uses uid_base + 1 + 2*s for its box
  * (gid: the service gid) and uid_base + 2 + 2*s for its engine (uid and gid). A slot is held by an open-file-description lock on byte s of
@@ -37,10 +37,15 @@ enum launch_type {
 	LAUNCH_UNMOUNT,	    /* {} lazily; -EINVAL when none is ours */
 	LAUNCH_SLOT_ALLOC,  /* {} -> {u32 slot}; -EAGAIN when all are taken */
 	LAUNCH_SLOT_FREE,   /* {u32 slot}: the launcher closes its own hold on it */
-	LAUNCH_SPAWN,	    /* struct launch_spawn -> {i32 pid, str unenforced (comma separated)} fd 0: pidfd */
-	LAUNCH_KILL,	    /* {str uuid}: kill all in the sandbox's cgroups, wait until they are gone, remove them; fine when none */
-	LAUNCH_STAT,	    /* {str uuid} -> struct launch_stat */
-	LAUNCH_LIST,	    /* {} -> {u32 n, n * str uuid}: sandboxes that have a cgroup */
+	/* struct launch_spawn -> {i32 pid, str unenforced (comma separated)} fd 0: pidfd. Errors: -EINVAL slot not
+	 * allocated here, or nofile < 32; -EEXIST that kind of that sandbox runs; -ENOENT, -ELOOP its folder, or a program
+	 * that is absent; those of exec and of each step of the confinement, which the words name. Nothing is left then. */
+	LAUNCH_SPAWN,
+	/* {str uuid}: kill all in the sandbox's cgroups, wait until they are gone, remove them; fine when none. Answered after
+	 * the exit events. -ETIMEDOUT: a process hangs in the kernel for 20 s. */
+	LAUNCH_KILL,
+	LAUNCH_STAT,	    /* {str uuid} -> struct launch_stat; -ENOENT no engine */
+	LAUNCH_LIST,	    /* {} -> {u32 n, n * str uuid}: sandboxes that have a cgroup; -EFBIG more than 3500 */
 	LAUNCH_EXIT_EVENT,  /* launcher -> daemon, id 0: {str uuid, u8 kind, i32 wait status} of a child that ended */
 	LAUNCH_TYPE_COUNT,
 };

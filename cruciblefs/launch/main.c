@@ -185,10 +185,14 @@ static const char *canonical(const char *path)
 static int parse_args(int argc, char **argv, struct launch_config *c)
 {
 	static const struct option opts[] = {
-		{ "sock-fd", required_argument, NULL, 's' }, { "uid-base", required_argument, NULL, 'u' },
-		{ "mount", required_argument, NULL, 'm' },   { "store", required_argument, NULL, 'd' },
-		{ "cgroup", required_argument, NULL, 'c' },  { "box", required_argument, NULL, 'b' },
-		{ "engine", required_argument, NULL, 'e' },  { "log-level", required_argument, NULL, 'l' },
+		{ "sock-fd", required_argument, NULL, 's' },
+		{ "uid-base", required_argument, NULL, 'u' },
+		{ "mount", required_argument, NULL, 'm' },
+		{ "store", required_argument, NULL, 'd' },
+		{ "cgroup", required_argument, NULL, 'c' },
+		{ "box", required_argument, NULL, 'b' },
+		{ "engine", required_argument, NULL, 'e' },
+		{ "log-level", required_argument, NULL, 'l' },
 		{ 0 },
 	};
 	enum log_level level = LOG_L_INFO;

@@ -105,8 +105,8 @@ static int is_dead(const char *path, bool *ret, struct err *e)
 /* Clear dead mounts of ours off the place. -EBUSY when something lives there. */
 static int clear_place(const char *path, struct err *e)
 {
-	enum what_lives lives;
-	bool dead;
+	enum what_lives lives = LIVES_NOTHING;
+	bool dead = false;
 	int r;
 
 	for (int i = 0; i < DEAD_MAX; i++) {
@@ -163,7 +163,7 @@ int on_mount(struct launchd *d, struct msg *m, struct wire_rd *r, struct answer 
 
 int on_unmount(struct launchd *d, struct msg *m, struct wire_rd *r, struct answer *a, struct err *e)
 {
-	enum what_lives lives;
+	enum what_lives lives = LIVES_NOTHING;
 	int rc;
 
 	(void)m, (void)a;

@@ -3,6 +3,7 @@
  *
  * Killing takes the kernel a while, so a KILL is a job that is looked at again, when a child ended and by a timer that
  * slows down, until nobody is left and the cgroup is removed. It is answered then, and after the exit events. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,8 +137,7 @@ int on_stat(struct launchd *d, struct msg *m, struct wire_rd *r, struct answer *
 	(void)m;
 	if (rc < 0)
 		return rc;
-	memcpy(path, uuid, LAUNCH_UUID_LEN);
-	strcpy(path + LAUNCH_UUID_LEN, "/engine");
+	snprintf(path, sizeof(path), "%s/engine", uuid);
 	rc = cgroup_stat(d->cgroups, path, &cs);
 	if (rc < 0)
 		return err_set(e, rc, "stat %s: %s", uuid, rc == -ENOENT ? "no engine runs" : strerror(-rc));

@@ -147,7 +147,7 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 		return spec.exec_fd;
 	snprintf(cgroup, sizeof(cgroup), "%s/%s", req->uuid, kinds[req->kind].name);
 	for (size_t i = 0; i < req->argc; i++)
-		argv[i] = (char *)(uintptr_t)req->argv[i];
+		argv[i] = (char *)req->argv[i];
 	argv[req->argc] = NULL;
 	/* Its descriptors behind the one for its output, then the slot's lock. */
 	memcpy(fds, m->fds + 1, (m->nfds - 1) * sizeof(int));

@@ -151,9 +151,9 @@ assert_file "$RUN/r/env" F=6 "cp"
 cp --remove-destination "$DIR/env" "$RUN/r/env"
 assert_file "$RUN/r/env" F=6 "cp --remove-destination"
 if command -v rsync >/dev/null; then
-	echo H=8 >"$DIR/env"
+	echo H=8of-another-size >"$DIR/env" # rsync takes one of the same size and second for the same
 	rsync "$DIR/env" "$RUN/r/env"
-	assert_file "$RUN/r/env" H=8 "rsync"
+	assert_file "$RUN/r/env" H=8of-another-size "rsync"
 	echo I=9 >"$DIR/env"
 	rsync --inplace "$DIR/env" "$RUN/r/env"
 	assert_file "$RUN/r/env" I=9 "rsync --inplace"

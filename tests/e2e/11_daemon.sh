@@ -28,9 +28,9 @@ refuse_daemon '/nonexistent/qemu' --set qemu=/nonexistent/qemu
 touch "$DIR/file"
 refuse_daemon 'mount' --mount "$DIR/file"
 REFUSE_CWD=$MNT refuse_daemon 'current directory .* inside the mount' --log-level info
-HOME=$MNT/home refuse_daemon 'HOME' --log-level info
+REFUSE_ENV=HOME=$MNT/home refuse_daemon 'HOME' --log-level info
 rm -rf "$STORE/state" # made by those that came so far; the disk's template needs qemu-img
-PATH=/nonexistent refuse_daemon 'qemu-img' --log-level info
+REFUSE_ENV=PATH=/nonexistent refuse_daemon 'qemu-img' --log-level info
 said=$(as_user 61001 "$LIBEXEC/crucibled" --mount "$MNT" --store "$STORE" 2>&1) && fail "starts without being root"
 assert_match "$said" 'root.*sudo'
 assert_match "$("$LIBEXEC/crucibled" --help)" '--mount .*--store .*--config .*--log-level'
@@ -102,6 +102,8 @@ pid=$DAEMON_PID
 	exec tail -f /dev/null
 ) &
 inside=$!
+stands_there() { [ "$(cat "/proc/$inside/comm")" = tail ]; }
+wait_for "somebody to stand in the mount" stands_there
 kill -INT "$pid"
 DAEMON_PID=
 wait_for "crucibled to end" gone "$pid"
@@ -128,7 +130,7 @@ for _ in 1 2 3; do
 	mkdir "$RUN/again"
 	exec {held}<"$RUN/again/status"
 	kill_daemon
-	assert_errno ENOTCONN stat "$MNT"
+	assert_errno ENOTCONN listdir "$RUN"
 	start_daemon
 	assert_file "$RUN/again/status" configured
 	assert_file "$RUN/kept/status" configured

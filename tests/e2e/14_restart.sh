@@ -28,7 +28,7 @@ wait_for "a reader to block" is_parked $reader
 kill_daemon
 wait $reader && fail "a blocked read of a dead daemon succeeded: $(cat "$DIR/wait.out")"
 assert_match "$(cat "$DIR/wait.err")" 'not connected|aborted|Transport' "what the reader was told"
-assert_errno ENOTCONN stat "$MNT"
+assert_errno ENOTCONN listdir "$RUN"
 kill -0 "$engine" || fail "the engine died with the daemon"
 kill -0 "$box" || fail "the box died with the daemon"
 

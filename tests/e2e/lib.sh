@@ -75,7 +75,7 @@ fail() {
 on_err() {
 	local rc=$?
 
-	[ "$BASH_SUBSHELL" -gt 0 ] || fail "a command ended with exit code $rc"
+	[ "$BASH_SUBSHELL" -gt 0 ] || CRUCIBLE_TEST_GO_ON='' fail "a command ended with exit code $rc"
 }
 
 # What the tree says of itself when a test has failed. Nothing here may hang: the daemon may be what is broken.
@@ -132,7 +132,10 @@ wait_for() { # WORDS COMMAND…
 
 	shift
 	until "$@" >/dev/null 2>&1; do
-		[ "$SECONDS" -le "$end" ] || fail "waited $BOUND s for $words (last try: $("$@" 2>&1 | tail -n 3))"
+		if [ "$SECONDS" -gt "$end" ]; then
+			fail "waited $BOUND s for $words (last try: $("$@" 2>&1 | tail -n 3))"
+			return 0
+		fi
 		sleep "$TICK"
 	done
 }
@@ -313,11 +316,11 @@ start_daemon() { # [OPTION…]
 	exec {ready}<"$DIR/ready"
 	read -r -t "$BOUND" -u "$ready" line || :
 	exec {ready}<&-
-	[ "$line" = ready ] || fail "crucibled did not become ready: $(tail -n 5 "$DAEMON_LOG")"
+	[ "$line" = ready ] || CRUCIBLE_TEST_GO_ON='' fail "crucibled did not become ready: $(tail -n 5 "$DAEMON_LOG")"
 	[ -z "$fresh" ] || echo profile:tiny >"$MNT/defaults/from"
 }
 
-# It must refuse to start, in these words.
+# It must refuse to start, in these words. (REFUSE_CWD, REFUSE_ENV=NAME=VALUE)
 refuse_daemon() { # REGEX OPTION…
 	local want=$1 said rc=0
 
@@ -325,7 +328,7 @@ refuse_daemon() { # REGEX OPTION…
 	mkdir -p "$MNT"
 	: >"$DIR/crucible.conf"
 	daemon_command "$@"
-	said=$(cd "${REFUSE_CWD:-/}" && bounded "${COMMAND[@]}" 2>&1 </dev/null) || rc=$?
+	said=$(cd "${REFUSE_CWD:-/}" && bounded env "${REFUSE_ENV:-LC_ALL=C.UTF-8}" "${COMMAND[@]}" 2>&1 </dev/null) || rc=$?
 	assert_ne "$rc" 0 "exit code of crucibled $*"
 	[ "$rc" -lt 124 ] || fail "crucibled $* hung or died (exit code $rc): $said"
 	assert_match "$said" "$want" "what crucibled $* says"

@@ -137,13 +137,17 @@ static void serve(struct fs_call *c)
 	call_free(c);
 }
 
-static void serve_all(void *arg)
+#define BATCH 64 /* answers of one round of the loop: a test that reads them in the same thread must get its turn */
+
+static void serve_some(void *arg)
 {
 	struct sandbox *g = arg;
 
 	g->deferred = 0;
-	while (g->first && !g->hung && g->status != SBX_PAUSED)
+	for (int i = 0; i < BATCH && g->first && !g->hung && g->status != SBX_PAUSED; i++)
 		serve(take_first(g));
+	if (g->first && !g->hung && g->status != SBX_PAUSED && !g->deferred)
+		loop_defer(g->loop, serve_some, g, &g->deferred);
 }
 
 void fake_guest_go_on(struct sandbox *g)
@@ -151,7 +155,8 @@ void fake_guest_go_on(struct sandbox *g)
 	g->hung = false;
 	if (g->status == SBX_PAUSED)
 		g->status = SBX_READY;
-	serve_all(g);
+	if (!g->deferred)
+		loop_defer(g->loop, serve_some, g, &g->deferred);
 }
 
 void fake_guest_fail(struct sandbox *g, int code, bool late)
@@ -265,7 +270,7 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 	if (++s->in_flight > s->most_in_flight)
 		s->most_in_flight = s->in_flight;
 	if (!s->deferred)
-		loop_defer(s->loop, serve_all, s, &s->deferred);
+		loop_defer(s->loop, serve_some, s, &s->deferred);
 	if (ret)
 		*ret = c;
 	return 0;
@@ -281,17 +286,19 @@ void fs_call_cancel(struct fs_call *c)
 
 struct tree {
 	struct cfs_node node;
-	struct sandbox *g;
+	struct sandbox *g, *other;
 };
 
 static void tree_lookup(struct cfs_req *r, struct cfs_node *dir, const char *name)
 {
+	struct tree *t = cfs_container(dir, struct tree, node);
+	struct sandbox *g = strcmp(name, "fs") == 0 ? t->g : strcmp(name, "other") == 0 ? t->other : NULL;
 	struct cfs_node *n;
 	struct stat st;
 	int code = -ENOENT;
 
-	if (strcmp(name, "fs") == 0)
-		code = guestfs_root(dir->session, cfs_container(dir, struct tree, node)->g, &n, &st);
+	if (g)
+		code = guestfs_root(dir->session, g, &n, &st);
 	if (code < 0) {
 		cfs_reply_err(r, code);
 		return;
@@ -351,12 +358,13 @@ static const struct cfs_node_ops tree_ops = {
 	.release = tree_release,
 };
 
-void fake_guest_install(struct sandbox *g, struct cfs_session *cs)
+void fake_guest_install(struct sandbox *g, struct sandbox *other, struct cfs_session *cs)
 {
 	struct tree *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		die("calloc");
 	t->g = g;
+	t->other = other;
 	cfs_session_set_root(cs, &t->node, &tree_ops, NULL);
 }

@@ -40,11 +40,11 @@ struct sandbox *fake_guest_new(struct loop *l, uid_t uid, gid_t gid);
 void fake_guest_free(struct sandbox *g); /* removes the directory */
 /* Everybody who waits gets @code (the deadline, a dead guest); what was asked then happens all the same when @late. */
 void fake_guest_fail(struct sandbox *g, int code, bool late);
-void fake_guest_go_on(struct sandbox *g);    /* after hung or paused: answer what waits */
+void fake_guest_go_on(struct sandbox *g);    /* after hung or paused: what waits is answered in the loop's next rounds */
 void fake_guest_restart(struct sandbox *g);  /* another epoch: handles are dead */
 unsigned fake_guest_open(const struct sandbox *g); /* handles that are open in the guest */
 
-/* Give @cs a root that holds `fs`, the guest's tree, and nothing else. */
-void fake_guest_install(struct sandbox *g, struct cfs_session *cs);
+/* Give @cs a root that holds `fs`, the tree of @g, and `other`, that of @other (may be NULL). */
+void fake_guest_install(struct sandbox *g, struct sandbox *other, struct cfs_session *cs);
 
 #endif

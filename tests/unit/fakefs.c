@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fakefs DIR: the tree over the fake domain on a real mount (root only), commands run by the host's own shell. For trying tools against the FUSE layer
- * without a guest: tests/unit/test_fusetools.sh. Runs in the foreground until it is unmounted. */
+ * without a guest: tests/e2e/15_fuse_tools.sh. Runs in the foreground until it is unmounted. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -41,6 +41,11 @@ static void init(struct fw *w)
 
 struct fw *fw_new(const struct cfs_limits *limits)
 {
+	return fw_new_with(limits, cfs_root_install);
+}
+
+struct fw *fw_new_with(const struct cfs_limits *limits, int (*install)(struct cfs_session *cs, struct err *e))
+{
 	struct fw *w = calloc(1, sizeof(*w));
 	struct cfs_session_opts o = {.socket = true, .ended = on_ended, .arg = w};
 	struct err e = {0};
@@ -58,7 +63,7 @@ struct fw *fw_new(const struct cfs_limits *limits)
 	if (limits)
 		o.limits = *limits;
 	assert_int_equal(cfs_session_new(&o, &w->cs, &e), 0);
-	assert_int_equal(cfs_root_install(w->cs, &e), 0);
+	assert_int_equal(install(w->cs, &e), 0);
 	init(w);
 	return w;
 }

@@ -44,6 +44,7 @@ struct fw {
 };
 
 struct fw *fw_new(const struct cfs_limits *limits); /* with the tree; limits may be NULL */
+struct fw *fw_new_with(const struct cfs_limits *limits, int (*install)(struct cfs_session *cs, struct err *e)); /* with another root */
 struct fw *fw_free(struct fw *w); /* NULL is fine; whatever is open or parked is left to the session */
 
 int fw_setup(void **state); /* for cmocka: *state is a struct fw */

@@ -123,7 +123,7 @@ void fix_probe(int argc, char **argv)
 	if (!strcmp(what, "report"))
 		report();
 	else if (!strcmp(what, "exit"))
-		_exit(atoi(argv[2]));
+		_exit((int)strtol(argv[2], NULL, 10));
 	else if (!strcmp(what, "forbidden"))
 		syscall(SYS_swapoff, "/x"); /* of no list */
 	else if (!strcmp(what, "connect")) {
@@ -256,7 +256,7 @@ int fix_spawn(struct fix *f, const struct launch_spawn *s, const int *fds, size_
 		wire_str(&rd, words, sizeof(words));
 		assert_int_equal(wire_done(&rd), 0);
 		if (unenforced)
-			strcpy(unenforced, words);
+			memcpy(unenforced, words, sizeof(words));
 		assert_true(f->answer_fd >= 0);
 		fd_close(&f->answer_fd);
 	}
@@ -269,7 +269,7 @@ struct launch_spawn fix_spawn_of(enum launch_kind kind, uint32_t slot, const cha
 		.kind = (uint8_t)kind, .slot = slot, .nofile = 256, .argc = 2, .argv = { "probe", what }
 	};
 
-	strcpy(s.uuid, uuid);
+	memcpy(s.uuid, uuid, sizeof(s.uuid));
 	return s;
 }
 
@@ -299,7 +299,7 @@ static void read_to_end(int fd, char *out, size_t cap)
 /* Start a probe and return what it reports. */
 pid_t fix_spawn_reporting(struct fix *f, const struct launch_spawn *s, char *out, size_t cap)
 {
-	pid_t pid;
+	pid_t pid = -1;
 	int p[2];
 
 	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
@@ -347,7 +347,7 @@ void fix_start_launcher(struct fix *f, const char *engine)
 			 (char *)"--box",
 			 exe,
 			 (char *)"--engine",
-			 (char *)(uintptr_t)(engine ? engine : exe),
+			 (char *)(engine ? engine : exe),
 			 NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	struct err e = { 0 };

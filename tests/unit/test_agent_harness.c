@@ -302,19 +302,22 @@ static void make_cgroup(char path[128])
 static void start_agent(struct host *h, int control, int bulk)
 {
 	char program[PATH_MAX], fds[32];
-	char *argv[] = {program, (char *)"--test-fds", fds, (char *)"--root", h->root, (char *)"--cgroup", h->cgroup, NULL};
+	/* CRUCIBLE_VALGRIND=1: an agent that is linked dynamically (make CONFIG=dyn …) and its file server, not the commands. */
+	char *argv[] = {(char *)"valgrind", (char *)"-q", (char *)"--error-exitcode=99", (char *)"--leak-check=full", (char *)"--track-fds=no",
+			program, (char *)"--test-fds", fds, (char *)"--root", h->root, (char *)"--cgroup", h->cgroup, NULL};
+	char **from = getenv("CRUCIBLE_VALGRIND") ? argv : argv + 5;
 
 	find_program(program);
 	snprintf(fds, sizeof(fds), "%d,%d", control, bulk);
 	if (!h->cgroup[0])
-		argv[5] = NULL;
+		argv[10] = NULL;
 	h->pid = fork();
 	assert_true(h->pid >= 0);
 	if (h->pid > 0)
 		return;
 	fd_set_cloexec(control, false);
 	fd_set_cloexec(bulk, false);
-	execv(program, argv);
+	execvp(from[0], from);
 	_exit(127);
 }
 

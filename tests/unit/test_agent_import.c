@@ -117,8 +117,8 @@ static void unpacks_files_links_and_modes(void **state)
 	assert_int_equal(readlink(at("d/l"), link, sizeof(link)), 6);
 }
 
-/* The link that the stream itself made must not carry the next entry out. */
-static void links_on_the_way_are_refused(void **state)
+/* Links lead on inside of the root only: those that were there, and those that the stream itself made. */
+static void links_never_lead_out(void **state)
 {
 	char outside[] = "/tmp/agent-outside-XXXXXX", name[64];
 	struct cmd *c;
@@ -127,14 +127,43 @@ static void links_on_the_way_are_refused(void **state)
 	assert_non_null(mkdtemp(outside));
 	add_entry("evil", '2', outside, 0777, NULL, 0);
 	add_entry("evil/file", '0', NULL, 0644, "x", 1);
-	add_entry("good", '0', NULL, 0644, "y", 1);
+	add_entry("up", '2', "../../../..", 0777, NULL, 0);
+	add_entry("up/file", '0', NULL, 0644, "y", 1);
+	add_entry("loop", '2', "loop", 0777, NULL, 0);
+	add_entry("loop/file", '0', NULL, 0644, "w", 1);
+	add_entry("good", '0', NULL, 0644, "z", 1);
 	c = run_import(true);
 	assert_int_equal(cmd_int(c, "exit_code"), 1);
-	assert_non_null(strstr(cmd_err(c), "import: evil/file: "));
-	assert_content("good", "y");
+	assert_non_null(strstr(cmd_err(c), "import: loop/file: "));
 	snprintf(name, sizeof(name), "%s/file", outside);
 	assert_int_equal(access(name, F_OK), -1);
+	assert_content(name + 1, "x"); /* the place of that name, below the root */
+	assert_content("file", "y");
+	assert_content("good", "z");
 	rmdir(outside);
+}
+
+static void directories_behind_links_are_kept(void **state)
+{
+	char link[64];
+	struct cmd *c;
+
+	(void)state;
+	assert_int_equal(mkdir(at("usr"), 0755), 0);
+	assert_int_equal(mkdir(at("usr/bin"), 0700), 0);
+	assert_int_equal(symlink("usr/bin", at("bin")), 0);
+	assert_int_equal(symlink("/usr", at("absolute")), 0);
+	add_entry("./bin/", '5', NULL, 0755, NULL, 0);
+	add_entry("./bin/tool", '0', NULL, 0755, "tool", 4);
+	add_entry("absolute/lib/x", '0', NULL, 0644, "lib", 3);
+	add_entry("bin/same", '1', "bin/tool", 0755, NULL, 0);
+	c = run_import(true);
+	assert_string_equal(cmd_err(c), "");
+	assert_int_equal(cmd_int(c, "exit_code"), 0);
+	assert_int_equal(readlink(at("bin"), link, sizeof(link)), 7);
+	assert_content("usr/bin/tool", "tool");
+	assert_content("usr/bin/same", "tool");
+	assert_content("usr/lib/x", "lib");
 }
 
 static void dots_are_refused(void **state)
@@ -239,7 +268,8 @@ static void ten_megabytes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WITH_AGENT(unpacks_files_links_and_modes), WITH_AGENT(links_on_the_way_are_refused),
+		WITH_AGENT(unpacks_files_links_and_modes), WITH_AGENT(links_never_lead_out),
+		WITH_AGENT(directories_behind_links_are_kept),
 		WITH_AGENT(dots_are_refused),		   WITH_AGENT(existing_files_are_replaced),
 		WITH_AGENT(damaged_streams_exit_2),	   WITH_AGENT(names_that_are_no_ascii),
 		WITH_AGENT(ten_megabytes),

@@ -93,10 +93,11 @@ static long size(uint64_t n, const char *name)
 
 static struct spool_cmd begin(struct spool *s, uint64_t n, uint64_t max)
 {
-	struct spool_cmd c;
+	struct spool_cmd c = SPOOL_CMD_INIT;
 
 	folder(n);
-	assert_int_equal(spool_open(s, n, max, &c), 0);
+	c.n = n;
+	assert_int_equal(spool_open(s, &c, max), 0);
 	return c;
 }
 
@@ -128,9 +129,13 @@ static void test_cap_of_one_file_is_exact(void **state)
 	assert_true(c.files[SPOOL_STDERR].truncated);
 	assert_int_equal(c.files[SPOOL_STDOUT].bytes, 11);
 	assert_int_equal(c.files[SPOOL_STDERR].bytes, 21);
-	file(1, "result.json", 100);
+	c.other = 70;
+	assert_int_equal(spool_record(s, &c, "{\"a\":1}", 7), 0);
+	assert_int_equal(size(1, "result.json"), 7);
+	assert_int_equal(size(1, "result.json.new"), -1);
+	assert_int_equal(spool_record(s, &c, "", 0), -ENOENT);
 	spool_finish(s, &c);
-	assert_int_equal(spool_bytes(s), 120);
+	assert_int_equal(spool_bytes(s), 20 + 70 + 7);
 	spool_free(s);
 }
 
@@ -183,7 +188,7 @@ static void test_newest_are_kept(void **state)
 static void test_what_an_earlier_box_left(void **state)
 {
 	struct spool *s;
-	struct spool_cmd c;
+	struct spool_cmd c = SPOOL_CMD_INIT;
 
 	(void)state;
 	for (uint64_t n = 9; n <= 11; n++) {
@@ -198,7 +203,8 @@ static void test_what_an_earlier_box_left(void **state)
 	s = make(150, 100);
 	assert_int_equal(spool_bytes(s), 150);
 	assert_int_equal(spool_last(s), 11);
-	assert_int_equal(spool_open(s, 12, 1000, &c), 0);
+	c.n = 12;
+	assert_int_equal(spool_open(s, &c, 1000), 0);
 	print(s, &c, SPOOL_STDOUT, 1);
 	assert_int_equal(nremoved, 1);
 	assert_int_equal(removed[0], 9); /* by number, not by name */
@@ -209,22 +215,25 @@ static void test_what_an_earlier_box_left(void **state)
 static void test_enoent_no_folder(void **state)
 {
 	struct spool *s = make(1000, 100);
-	struct spool_cmd c;
+	struct spool_cmd c = SPOOL_CMD_INIT;
 
 	(void)state;
-	assert_int_equal(spool_open(s, 5, 1000, &c), -ENOENT);
+	c.n = 5;
+	assert_int_equal(spool_open(s, &c, 1000), -ENOENT);
+	assert_int_equal(c.record_fd, -1);
 	spool_free(s);
 }
 
 static void test_no_link_is_followed(void **state)
 {
 	struct spool *s = make(1000, 100);
-	struct spool_cmd c;
+	struct spool_cmd c = SPOOL_CMD_INIT;
 
 	(void)state;
 	folder(1);
+	c.n = 1;
 	assert_int_equal(symlinkat("/tmp/crucible-must-not-be", dirfd_, "exec/1/stdout"), 0);
-	assert_int_equal(spool_open(s, 1, 1000, &c), -ELOOP);
+	assert_int_equal(spool_open(s, &c, 1000), -ELOOP);
 	spool_free(s);
 }
 

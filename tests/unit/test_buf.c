@@ -83,7 +83,8 @@ static void test_reserve_does_not_move_len(void **state)
 	assert_int_equal(buf_adds(&b, "ab"), 0);
 	assert_int_equal(buf_reserve(&b, 98, &p), 0);
 	assert_int_equal(b.len, 2);
-	memcpy(p, "cd", 2);
+	p[0] = 'c';
+	p[1] = 'd';
 	b.len += 2;
 	assert_string_equal(buf_str(&b), "abcd");
 	buf_fini(&b);

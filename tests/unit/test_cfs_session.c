@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "fusewire.h"
@@ -129,6 +130,72 @@ static void interrupt_that_comes_first_EINTR(void **state)
 	assert_int_equal(unique, in.unique);
 	fw_run(w);
 	assert_int_equal(fw_take(w, unique, NULL), -EINTR);
+}
+
+/* -- a root of our own: every getattr waits, with 30 ms of grace -- */
+
+static struct {
+	struct cfs_node node;
+	struct cfs_req *waiting;
+	unsigned cancelled;
+} slow;
+
+static void slow_cancel(struct cfs_req *r, void *arg)
+{
+	(void)arg;
+	assert_ptr_equal(r, slow.waiting);
+	slow.waiting = NULL;
+	slow.cancelled++;
+}
+
+static void slow_getattr(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h)
+{
+	(void)n, (void)h;
+	slow.waiting = r;
+	assert_int_equal(cfs_park(r, NULL, NULL, slow_cancel, NULL), 0);
+	cfs_park_grace(r, 30);
+}
+
+static void slow_free(struct cfs_node *n)
+{
+	(void)n;
+}
+
+static int slow_install(struct cfs_session *cs, struct err *e)
+{
+	static const struct cfs_node_ops ops = {.free = slow_free, .getattr = slow_getattr};
+
+	(void)e;
+	slow.node = (struct cfs_node){0};
+	cfs_session_set_root(cs, &slow.node, &ops, NULL);
+	return 0;
+}
+
+static void an_interrupt_has_its_grace(void **state)
+{
+	struct fw *w = fw_new_with(NULL, slow_install);
+	struct fuse_getattr_in in = {0};
+	struct stat st = {.st_mode = S_IFDIR};
+	uint64_t unique;
+
+	(void)state;
+	unique = fw_send(w, FUSE_GETATTR, FUSE_ROOT_ID, &in, sizeof(in), NULL, 0);
+	fw_run(w);
+	fw_interrupt(w, unique);
+	assert_false(fw_answered(w, unique));
+	cfs_reply_attr(slow.waiting, &st, 0); /* in time */
+	fw_run(w);
+	assert_int_equal(fw_take(w, unique, NULL), 0);
+	unique = fw_send(w, FUSE_GETATTR, FUSE_ROOT_ID, &in, sizeof(in), NULL, 0);
+	fw_run(w);
+	fw_interrupt(w, unique);
+	fw_interrupt(w, unique); /* a second signal does not begin it anew */
+	while (!fw_answered(w, unique))
+		fw_wait(w, 1000);
+	assert_int_equal(fw_take(w, unique, NULL), -EINTR);
+	assert_int_equal(slow.cancelled, 1);
+	assert_null(slow.waiting);
+	fw_free(w);
 }
 
 static void forget_frees_nodes(void **state)
@@ -342,6 +409,7 @@ int main(void)
 		TEST(what_nobody_does_is_refused),
 		TEST(interrupt_EINTR),
 		TEST(interrupt_that_comes_first_EINTR),
+		cmocka_unit_test(an_interrupt_has_its_grace),
 		TEST(forget_frees_nodes),
 		TEST(forget_then_lookup_in_one_batch),
 		TEST(a_node_lives_while_it_is_open),

@@ -223,13 +223,13 @@ static void a_command_that_is_no_longer_kept_ENOENT(void **state)
 	assert_int_equal(fw_walk(w, "run/a/exec/1", &e), -ENOENT);
 }
 
-/* Only the work counts here: how often each waiter is called. Times are for the benchmark. */
+/* That it is quick is for the benchmark to say; here: all are kept, each is answered, the rest goes on. (The socket holds some hundred
+ * answers at once, so most are interrupted first.) */
 static void a_thousand_readers(void **state)
 {
 	static uint64_t open[1000];
 	struct fw *w = *state;
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
-	size_t stale = 0;
 
 	fw_put(w, "run/a/cmd", "make");
 	for (size_t i = 0; i < 1000; i++) {
@@ -238,21 +238,18 @@ static void a_thousand_readers(void **state)
 		fw_run(w);
 	}
 	assert_int_equal(cfs_session_parked(w->cs), 1000);
-	assert_int_equal(fw_list(w, "run/a", buf, sizeof(buf)), 0); /* the rest goes on */
-	for (size_t i = 0; i < 1000; i += 2)
-		fw_interrupt(w, open[i]);
-	assert_int_equal(cfs_session_parked(w->cs), 500);
+	assert_int_equal(fw_list(w, "run/a", buf, sizeof(buf)), 0);
+	for (size_t i = 0; i < 1000; i++) {
+		if (i % 10)
+			fw_interrupt(w, open[i]);
+	}
+	assert_int_equal(cfs_session_parked(w->cs), 100);
 	fake_end(s, 1, 0);
 	fw_run(w);
-	for (size_t i = 0; i < 1000; i++) {
-		int r = fw_take(w, open[i], NULL);
-
-		assert_int_equal(r, i % 2 ? -ESTALE : -EINTR);
-		stale += r == -ESTALE;
-	}
-	assert_int_equal(stale, 500);
+	for (size_t i = 0; i < 1000; i++)
+		assert_int_equal(fw_take(w, open[i], NULL), i % 10 ? -EINTR : -ESTALE);
 	fw_put(w, "run/a/cmd", "next");
-	for (size_t i = 1; i < 1000; i += 2) {
+	for (size_t i = 0; i < 1000; i += 10) {
 		w->pid = (pid_t)(10000 + i);
 		open_again(w, "run/a/.wait", "\"exec\":1,");
 	}

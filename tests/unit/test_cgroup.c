@@ -339,9 +339,9 @@ static int join(void *arg, struct err *e)
 /* A shell that has a child, both in the group. */
 static pid_t start(struct real *r, const char *path, const char *script)
 {
-	char *argv[] = { (char *)"sh", (char *)"-c", (char *)(uintptr_t)script, NULL };
+	char *argv[] = { (char *)"sh", (char *)"-c", (char *)script, NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
-	struct cgroup_entry entry;
+	struct cgroup_entry entry = { .born_fd = -1 };
 	struct err e = { 0 };
 	pid_t pid;
 

@@ -474,6 +474,35 @@ static void test_awaiting_a_status(void **state)
 	sbx_close(&s);
 }
 
+/* A journal is put aside when it is long, and begun anew. */
+static void *begin_anew(void *arg)
+{
+	int fd = openat(root, "lines", O_WRONLY);
+
+	(void)arg;
+	usleep(50000);
+	if (ftruncate(fd, 2) < 0)
+		abort();
+	close(fd);
+	return NULL;
+}
+
+static void test_lines_of_a_file_that_is_replaced(void **state)
+{
+	struct lines l = { .last = "never" };
+	pthread_t thread;
+	int fd;
+
+	(void)state;
+	put_file("lines", "one\ntwo\n");
+	fd = openat(root, "lines", O_RDONLY);
+	assert_int_equal(pthread_create(&thread, NULL, begin_anew, NULL), 0);
+	assert_int_equal(follow_lines(fd, true, on_line, &l), FOLLOW_REPLACED);
+	assert_string_equal(l.got, "one|two|");
+	pthread_join(thread, NULL);
+	close(fd);
+}
+
 #define IN_TREE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
 
 int main(void)
@@ -495,6 +524,7 @@ int main(void)
 		IN_TREE(test_waiting_is_ended_by_others),
 		IN_TREE(test_lines),
 		IN_TREE(test_lines_that_grow),
+		IN_TREE(test_lines_of_a_file_that_is_replaced),
 		IN_TREE(test_awaiting_a_status),
 	};
 

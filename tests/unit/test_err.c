@@ -41,9 +41,8 @@ static void test_long_text_cut_between_characters(void **state)
 	/* Three bytes a character: wherever the limit falls, none is halved. */
 	for (int pad = 0; pad < 3; pad++) {
 		memset(text, 'x', (size_t)pad);
-		text[pad] = '\0';
-		for (int i = 0; i < 200; i++)
-			strcat(text, "\xe2\x82\xac");
+		for (size_t i = 0; i < 200; i++)
+			memcpy(text + pad + 3 * i, "\xe2\x82\xac", 4);
 		err_set(&e, -EFBIG, "%s", text);
 		n = strlen(e.msg);
 		assert_true(n < sizeof(e.msg) && n >= sizeof(e.msg) - 4);

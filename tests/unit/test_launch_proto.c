@@ -19,7 +19,7 @@ static struct launch_spawn spawn_of(enum launch_kind kind, uint32_t slot, const 
 		.kind = (uint8_t)kind, .slot = slot, .nofile = 256, .argc = 2, .argv = { "probe", what }
 	};
 
-	strcpy(s.uuid, uuid);
+	memcpy(s.uuid, uuid, sizeof(s.uuid));
 	return s;
 }
 

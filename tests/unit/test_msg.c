@@ -88,7 +88,7 @@ static void test_send_emsgsize_and_epipe(void **state)
 static void send_raw(int fd, const void *data, size_t len, const int *fds, size_t nfds)
 {
 	char space[CMSG_SPACE(32 * sizeof(int))] = "";
-	struct iovec iov = { (void *)(uintptr_t)data, len };
+	struct iovec iov = { (void *)data, len };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (nfds) {

@@ -15,7 +15,6 @@ bench-turns_DIR := bench
 bench-report_SRCS := $(BENCH_DIR)/report.c
 bench-report_LIBS := base
 bench-report_PKGS := json-c
-bench-report_LDFLAGS := -lm
 bench-report_DIR := bench
 bench-deep_ll_SRCS := $(BENCH_DIR)/deep_ll.c
 bench-deep_ll_PKGS := fuse3

@@ -7,8 +7,8 @@
  *   run/a/status    as deep as a control file of a sandbox
  *   run/a/ctl       takes any write and forgets it
  *
- * It is a stand-in of our own, written for comparison: libfuse's example ends at the first level and is read only. It does as little as that
- * one: fixed nodes, all timeouts 0, libfuse's own loop. */
+ * It is a stand-in of our own, written for comparison: libfuse's example ends at the first level and is read only. It
+ * does as little as that one: fixed nodes, all timeouts 0, libfuse's own loop. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse_lowlevel.h>
@@ -24,9 +24,12 @@ struct fixed {
 
 /* Node N is entry N - 1. */
 static const struct fixed nodes[] = {
-	{ 0, "", S_IFDIR | 0755, NULL },	      { 1, "hello", S_IFREG | 0444, "Hello World!\n" },
-	{ 1, "run", S_IFDIR | 0755, NULL },	      { 3, "a", S_IFDIR | 0755, NULL },
-	{ 4, "status", S_IFREG | 0444, "configured\n" }, { 4, "ctl", S_IFREG | 0644, "start\n" },
+	{ 0, "", S_IFDIR | 0755, NULL },
+	{ 1, "hello", S_IFREG | 0444, "Hello World!\n" },
+	{ 1, "run", S_IFDIR | 0755, NULL },
+	{ 3, "a", S_IFDIR | 0755, NULL },
+	{ 4, "status", S_IFREG | 0444, "configured\n" },
+	{ 4, "ctl", S_IFREG | 0644, "start\n" },
 };
 #define NODES (sizeof(nodes) / sizeof(nodes[0]))
 
@@ -98,7 +101,8 @@ static void deep_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, st
 		fuse_reply_buf(req, text + off, len - (size_t)off < size ? len - (size_t)off : size);
 }
 
-static void deep_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+static void deep_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
+		       struct fuse_file_info *fi)
 {
 	(void)ino;
 	(void)buf;

@@ -4,9 +4,9 @@
  *   boot         timed from the fork to the first byte that the guest's agent writes into its control port
  *   boot-ready   to the text of the agent's last stage, which says that it waits for hello
  *
- * ARGUMENT is a directory: `argv` (arguments, each ended by NUL), `base` (the image), `overlay.new` (an empty overlay over it). The
- * descriptors stand where vmm/engine.h puts them: 3 monitor, 4 control, 5 bulk, 6 console, 7 base, 8 overlay. The copy of the
- * overlay is made before, the engine killed after the timed part. */
+ * ARGUMENT is a directory: `argv` (arguments, each ended by NUL), `base` (the image), `overlay.new` (an empty overlay
+ * over it). The descriptors stand where vmm/engine.h puts them: 3 monitor, 4 control, 5 bulk, 6 console, 7 base, 8
+ * overlay. The copy of the overlay is made before, the engine killed after the timed part. */
 #include "tools/bench/turns.h"
 
 #include <fcntl.h>
@@ -23,9 +23,9 @@
 #include "base/fd.h"
 #include "base/proc.h"
 
-#define ARGS_MAX   256
-#define BOOT_MS	   60000
-#define SAID_MAX   8192
+#define ARGS_MAX    256
+#define BOOT_MS	    60000
+#define SAID_MAX    8192
 #define OVERLAY_MAX (64u << 20)
 
 extern char **environ;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qga: a command through QEMU's guest agent, as its users run one: guest-exec, then guest-exec-status again and again (without a pause:
- * there is nothing else to wait for) until it has exited. ARGUMENT: the agent's Unix socket; --text: what /bin/sh -c runs. */
+/* qga: a command through QEMU's guest agent, as its users run one: guest-exec, then guest-exec-status again and again
+ * (without a pause: there is nothing else to wait for) until it has exited. ARGUMENT: the agent's Unix socket; --text:
+ * what /bin/sh -c runs. */
 #include "tools/bench/turns.h"
 
 #include <stdio.h>

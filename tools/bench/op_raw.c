@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* raw: --bytes from a Unix socket behind which a guest writes zeros into a virtio-serial port for ever: what the channel can carry when
- * nobody frames, counts or stores. Timed from the first byte to the last. ARGUMENT: the socket. */
+/* raw: --bytes from a Unix socket behind which a guest writes zeros into a virtio-serial port for ever: what the
+ * channel can carry when nobody frames, counts or stores. Timed from the first byte to the last. ARGUMENT: the socket.
+ */
 #include "tools/bench/turns.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
  *
  *   exec     ARGUMENT = run/ID. Write --text into cmd, close, read wait to the end: its record.
  *   output   the same, then read all of stdout, which must be --bytes long.
- *   create   ARGUMENT = run. mkdir, then as exec: timed from the mkdir to the record. Then, untimed, rmdir, and the wait until no process
- *	      of the sandbox's user ids is left, so that its end costs the next run nothing. */
+ *   create   ARGUMENT = run. mkdir, then as exec: timed from the mkdir to the record. Then, untimed, rmdir, and the
+ *wait until no process of the sandbox's user ids is left, so that its end costs the next run nothing. */
 #include "tools/bench/turns.h"
 
 #include <dirent.h>

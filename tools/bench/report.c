@@ -13,8 +13,8 @@
  *   faster CELL OURS THEIRS X		to reach: X * median(OURS) <= median(THEIRS)
  *   limit CELL OURS X			to reach: median(OURS) <= X
  *
- * A ratio in the table is that of the subject `crucible` to the subject of the line. What was not reached is printed like everything else, with
- * the word LOSES; the exit code says only whether there was something to report. */
+ * A ratio in the table is that of the subject `crucible` to the subject of the line. What was not reached is printed
+ * like everything else, with the word LOSES; the exit code says only whether there was something to report. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -175,9 +175,9 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Of sorted values, by the nearest rank. */
-static double quantile(const struct subject *s, double q)
+static double quantile(const struct subject *s, unsigned percent)
 {
-	size_t rank = (size_t)ceil(q * (double)s->n);
+	size_t rank = (s->n * percent + 99) / 100;
 
 	return s->v[rank ? rank - 1 : 0];
 }
@@ -202,7 +202,8 @@ static const char *show(double v, const char *unit, char out[32])
 	return out;
 }
 
-/* -- verdicts ------------------------------------------------------------------------------------------------------- */
+/* -- verdicts -------------------------------------------------------------------------------------------------------
+ */
 
 struct verdict {
 	bool known, reached;
@@ -243,10 +244,12 @@ static void print_target(struct cell *c, const struct target *t)
 		printf("    to reach: %s <= %.2fx %s: is %.2fx  %s\n", t->ours, t->x, t->theirs, v.is, word);
 		break;
 	case TARGET_FASTER:
-		printf("    to reach: %s >= %.1fx faster than %s: is %.2fx  %s\n", t->ours, t->x, t->theirs, v.is, word);
+		printf("    to reach: %s >= %.1fx faster than %s: is %.2fx  %s\n", t->ours, t->x, t->theirs, v.is,
+		       word);
 		break;
 	case TARGET_LIMIT:
-		printf("    to reach: %s <= %s: is %s  %s\n", t->ours, show(t->x, c->unit, want), show(v.is, c->unit, is), word);
+		printf("    to reach: %s <= %s: is %s  %s\n", t->ours, show(t->x, c->unit, want),
+		       show(v.is, c->unit, is), word);
 		break;
 	}
 }
@@ -263,7 +266,7 @@ static void print_cell(struct cell *c)
 
 		if (s->n) {
 			printf("    %-22s %7zu %12s %12s %12s", s->name, s->n, show(median(s), c->unit, a),
-			       show(quantile(s, 0.99), c->unit, b), show(s->v[0], c->unit, d));
+			       show(quantile(s, 99), c->unit, b), show(s->v[0], c->unit, d));
 			if (ours && ours != s && ours->n && median(s) > 0)
 				printf(" %7.2fx", median(ours) / median(s));
 			putchar('\n');
@@ -275,7 +278,8 @@ static void print_cell(struct cell *c)
 		print_target(c, &c->targets[i]);
 }
 
-/* -- JSON ------------------------------------------------------------------------------------------------------------ */
+/* -- JSON ------------------------------------------------------------------------------------------------------------
+ */
 
 static struct json_object *json_of_subject(const struct subject *s)
 {
@@ -284,7 +288,7 @@ static struct json_object *json_of_subject(const struct subject *s)
 	json_object_object_add(o, "n", json_object_new_int64((int64_t)s->n));
 	if (s->n) {
 		json_object_object_add(o, "median", json_object_new_double(median(s)));
-		json_object_object_add(o, "p99", json_object_new_double(quantile(s, 0.99)));
+		json_object_object_add(o, "p99", json_object_new_double(quantile(s, 99)));
 		json_object_object_add(o, "min", json_object_new_double(s->v[0]));
 		json_object_object_add(o, "max", json_object_new_double(s->v[s->n - 1]));
 	}

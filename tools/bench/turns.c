@@ -3,9 +3,9 @@
  *
  *   bench-turns [--rounds N] [--ops N] [--text TEXT] [--bytes N] [--file PATH] CELL SUBJECT=OPERATION:ARGUMENT…
  *
- * A round runs each subject's operation --ops times, one subject after the other, so that what the machine does besides meets all of them
- * alike. Prints one line a run, `sample CELL SUBJECT NANOSECONDS`; a subject that fails says so on stderr, prints
- * `failed CELL SUBJECT WORDS`, and the others go on without it. The exit code is 1 when one has failed.
+ * A round runs each subject's operation --ops times, one subject after the other, so that what the machine does besides
+ * meets all of them alike. Prints one line a run, `sample CELL SUBJECT NANOSECONDS`; a subject that fails says so on
+ * stderr, prints `failed CELL SUBJECT WORDS`, and the others go on without it. The exit code is 1 when one has failed.
  *
  * Samples are kept until the end: nothing is printed while something is timed. */
 #include "tools/bench/turns.h"
@@ -121,7 +121,8 @@ int main(int argc, char **argv)
 		}
 	}
 	cell = optind < argc ? argv[optind++] : NULL;
-	if (!cell || optind == argc || argc - optind > SUBJECTS_MAX || !rounds || !runs || rounds > SAMPLES_MAX / runs) {
+	if (!cell || optind == argc || argc - optind > SUBJECTS_MAX || !rounds || !runs ||
+	    rounds > SAMPLES_MAX / runs) {
 		fputs("usage: bench-turns [--rounds N] [--ops N] [--text TEXT] [--bytes N] [--file PATH] "
 		      "CELL SUBJECT=OPERATION:ARGUMENT...\n",
 		      stderr);

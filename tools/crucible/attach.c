@@ -73,6 +73,17 @@ static int move_all(struct loop_state *s, bool input_ready, struct err *e)
 	return r < 0 ? r : moved || r > 0;
 }
 
+/* Words for a file of the slot that failed: its sandbox is no more (-ENOENT), the daemon is no more (-ENOTCONN), or
+ * else. */
+static int gone_or(int code, struct err *e, const char *what)
+{
+	if (code == -ENOENT || code == -ESTALE)
+		return err_set(e, -ENOENT, "the sandbox was removed while its command ran");
+	if (code == -ENOTCONN || code == -ECONNABORTED)
+		return err_set(e, -ENOTCONN, "the daemon has gone; the command may still run");
+	return err_set(e, code, "%s: %s", what, strerror(-code));
+}
+
 /* 1 and *ret when the command has ended, 0 when not yet; -ENOENT when its sandbox is no more. */
 static int look_for_record(struct loop_state *s, struct record *ret, struct err *e)
 {
@@ -88,11 +99,7 @@ static int look_for_record(struct loop_state *s, struct record *ret, struct err 
 	/* Not there: not yet, or never more, because the slot is not there either. */
 	if (r == -ENOENT)
 		r = tree_word(s->slot->dir, "status", status, sizeof(status));
-	if (r == -ENOENT || r == -ESTALE)
-		return err_set(e, -ENOENT, "the sandbox was removed while its command ran");
-	if (r == -ENOTCONN || r == -ECONNABORTED)
-		return err_set(e, -ENOTCONN, "the daemon has gone; the command may still run");
-	return r < 0 ? err_set(e, r, "result.json: %s", strerror(-r)) : 0;
+	return r < 0 ? gone_or(r, e, "result.json") : 0;
 }
 
 static void resize(struct loop_state *s)
@@ -176,6 +183,8 @@ static int serve(struct loop_state *s, struct record *ret, struct err *e)
 	for (;;) {
 		int moved = move_all(s, input_ready, e);
 
+		if (moved == -ENOTCONN || moved == -ECONNABORTED || moved == -ESTALE)
+			return gone_or(moved, e, "output");
 		if (moved < 0)
 			return moved;
 		r = look_for_record(s, ret, e);

@@ -2,6 +2,7 @@
 /* The table of subcommands. A new one is a line here, a file beside this one, and a section of crucible(1). */
 #include "tools/crucible/command.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fd.h"
@@ -219,9 +220,8 @@ const struct command *command_find(int argc, char **argv, int *ret_used)
 	}
 	if (!strchr(argv[0], ' '))
 		cmd = by_name(argv[0], strlen(argv[0]));
-	if (cmd || argc < 2 || strlen(argv[0]) + strlen(argv[1]) + 2 > sizeof(two))
+	if (cmd || argc < 2 || (size_t)snprintf(two, sizeof(two), "%s %s", argv[0], argv[1]) >= sizeof(two))
 		return cmd;
-	strcat(strcat(strcpy(two, argv[0]), " "), argv[1]);
 	*ret_used = 2;
 	return by_name(two, strlen(two));
 }

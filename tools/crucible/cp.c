@@ -156,21 +156,15 @@ static int file_out(struct copying *k)
 	return copy_file(k, from, to, &st);
 }
 
-static int directory_out(struct copying *k, int *ret_signal)
+static int unpack_from_guest(struct copying *k, int dir, int *ret_signal)
 {
 	char source[PATH_MAX + 2];
 	const char *const argv[] = { "tar", "-cf", "-", "-C", source, ".", NULL };
-	AUTO_FD dir = -1;
 	AUTO_FD tar = -1;
 	struct slot t;
 	int r;
 
 	snprintf(source, sizeof(source), "/%s", k->src.path);
-	if (mkdir(k->dst.path, 0777) < 0 && errno != EEXIST)
-		return local_fail(k, k->dst.path, -errno);
-	dir = open(k->dst.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
-		return local_fail(k, k->dst.path, -errno);
 	r = execute_captured(&k->sbx, argv, &t, ret_signal, k->e);
 	if (r < 0)
 		return r;
@@ -178,6 +172,23 @@ static int directory_out(struct copying *k, int *ret_signal)
 	r = tar < 0 ? err_set(k->e, -errno, "exec/%s/stdout: %s", t.name, strerror(errno))
 		    : unpack_directory(tar, dir, &k->count, k->e);
 	slot_remove(&t);
+	return r;
+}
+
+static int directory_out(struct copying *k, int *ret_signal)
+{
+	AUTO_FD dir = -1;
+	bool made = mkdir(k->dst.path, 0777) == 0;
+	int r;
+
+	if (!made && errno != EEXIST)
+		return local_fail(k, k->dst.path, -errno);
+	dir = open(k->dst.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return local_fail(k, k->dst.path, -errno);
+	r = unpack_from_guest(k, dir, ret_signal);
+	if (r < 0 && made)
+		rmdir(k->dst.path); /* unless something came */
 	return r;
 }
 

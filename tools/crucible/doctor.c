@@ -54,6 +54,14 @@ void mend(struct finding *f, const char *fmt, ...)
 	printable_line(f->mend);
 }
 
+void list_word(char *text, size_t cap, const char *word)
+{
+	size_t len = strlen(text);
+
+	if (len + strlen(word) + 2 <= cap)
+		snprintf(text + len, cap - len, "%s%s", len ? " " : "", word);
+}
+
 static void begin(struct doctor *d, struct cli *c)
 {
 	const char *store = c->args.text[OPT_STORE];

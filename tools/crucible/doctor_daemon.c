@@ -95,21 +95,23 @@ void check_trial(struct doctor *d, struct finding *f)
 		     reason);
 }
 
+#define NAMES_MAX 160
+
 static int add_name(void *arg, int parent, const char *name)
 {
-	char *list = arg, path[SBX_ID_MAX + 16];
+	char path[SBX_ID_MAX + 16];
 
 	if (strlen(name) > SBX_ID_MAX)
 		return 0;
 	snprintf(path, sizeof(path), "%s/info.json", name);
-	if (faccessat(parent, path, R_OK, 0) == 0 && strlen(list) + strlen(name) + 2 < 160)
-		strcat(strcat(list, *list ? " " : ""), name);
+	if (faccessat(parent, path, R_OK, 0) == 0)
+		list_word(arg, NAMES_MAX, name);
 	return 0;
 }
 
 void check_profiles(struct doctor *d, struct finding *f)
 {
-	char names[160] = "";
+	char names[NAMES_MAX] = "";
 	AUTO_FD store = -1;
 
 	if (d->mount.fd < 0)

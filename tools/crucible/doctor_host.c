@@ -168,11 +168,10 @@ void check_cgroups(struct doctor *d, struct finding *f)
 	for (size_t i = 0; i < ARRAY_LEN(controllers); i++) {
 		if ((v2 && has_word(v2, controllers[i])) || (v1 && has_v1(v1, controllers[i])))
 			continue;
-		strcat(missing, " ");
-		strcat(missing, controllers[i]);
+		list_word(missing, sizeof(missing), controllers[i]);
 	}
 	if (*missing) {
-		find(f, LEVEL_WARN, "%s; without:%s (each record names what was not enforced)",
+		find(f, LEVEL_WARN, "%s; without: %s (each record names what was not enforced)",
 		     v2	  ? "version 2"
 		     : v1 ? "version 1"
 			  : "none",

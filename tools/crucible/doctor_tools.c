@@ -115,12 +115,12 @@ void check_builder(struct doctor *d, struct finding *f)
 	for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
 		if (find_tool(tools[i].tool, path))
 			continue;
-		strcat(strcat(missing, " "), tools[i].tool);
-		strcat(strcat(packages, " "), tools[i].package);
+		list_word(missing, sizeof(missing), tools[i].tool);
+		list_word(packages, sizeof(packages), tools[i].package);
 	}
 	if (*missing) {
-		find(f, LEVEL_WARN, "profiles cannot be built; not found:%s", missing);
-		mend(f, "apt-get install%s", packages);
+		find(f, LEVEL_WARN, "profiles cannot be built; not found: %s", missing);
+		mend(f, "apt-get install %s", packages);
 		return;
 	}
 	find(f, LEVEL_OK, "mmdebstrap, mke2fs, lz4, cpio, jq were found");

@@ -2,6 +2,7 @@
 #include "tools/crucible/follow.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -33,6 +34,14 @@ int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bo
 	for (size_t i = 0; i < ntree; i++)
 		f->was_ready = f->was_ready || fds[i].revents;
 	return 0;
+}
+
+static bool is_replaced(int fd)
+{
+	off_t at = lseek(fd, 0, SEEK_CUR);
+	struct stat st;
+
+	return at > 0 && fstat(fd, &st) == 0 && st.st_size < at;
 }
 
 int follow_lines(int fd, bool follow, int (*fn)(void *arg, char *line, size_t len), void *arg)
@@ -72,9 +81,14 @@ int follow_lines(int fd, bool follow, int (*fn)(void *arg, char *line, size_t le
 			continue;
 		if (n == 0 && !follow)
 			break;
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-		r = follow_wait(&f, &p, 1, 1, moved);
+		/* Nobody will be told any more: found out now, not with the next line. */
+		struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = STDOUT_FILENO } };
+		r = follow_wait(&f, p, 1, 2, moved);
+		if (r == 0 && p[1].revents & POLLERR)
+			r = -EPIPE;
 		moved = false;
+		if (r == 0 && is_replaced(fd))
+			r = FOLLOW_REPLACED;
 	}
 	buf_fini(&text);
 	return r;

@@ -24,9 +24,13 @@ struct follow {		/* all zero at the start */
  * nothing ready). */
 int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved);
 
+#define FOLLOW_REPLACED 0x10000 /* of follow_lines(): the file was begun anew, open it again */
+
 /* Hand over the lines of @fd, one by one, without their newline; a last line without one is held back. With @follow it
- * goes on until @fn returns non-zero, or the file is gone (-ESTALE). @fn may change the line. Returns what @fn
- * returned, 0 at the end, or -errno of read. */
+ * goes on until @fn returns non-zero, the file is gone (-ESTALE), or it has become shorter than what was read: then a
+ * journal was put aside, and another one stands in its place (FOLLOW_REPLACED). @fn may change the line. Returns what
+ * @fn returned, 0 at the end, FOLLOW_REPLACED, -EPIPE when nobody reads our standard output any more, or -errno of
+ * read. */
 int follow_lines(int fd, bool follow, int (*fn)(void *arg, char *line, size_t len), void *arg);
 
 #endif

@@ -96,7 +96,7 @@ int cp_path_add(char path[PATH_MAX], const char *name)
 		return -ENAMETOOLONG;
 	if (slash)
 		path[len++] = '/';
-	strcpy(path + len, name);
+	memcpy(path + len, name, strlen(name) + 1);
 	return 0;
 }
 

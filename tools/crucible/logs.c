@@ -97,25 +97,39 @@ static int on_line(void *arg, char *line, size_t len)
 	return r;
 }
 
-static int run(struct journal *j, int fd, const char *what)
+/* @open_it: opens the journal, also when another one has taken its place. Returns a descriptor or -errno. */
+static int run(struct journal *j, int (*open_it)(int root, const char *id), const char *id, const char *what)
 {
 	struct cli *c = j->c;
-	int r = follow_lines(fd, c->args.given[OPT_FOLLOW], on_line, j);
+	int r;
 
+	do {
+		AUTO_FD fd = open_it(c->mount.fd, id);
+
+		if (fd < 0)
+			return fd;
+		r = follow_lines(fd, c->args.given[OPT_FOLLOW], on_line, j);
+	} while (r == FOLLOW_REPLACED);
 	if (r >= 0)
 		return 0;
 	return r == -EPIPE ? r
 			   : err_set(&c->err, r, "%s: %s", what, r == -ENOTCONN ? "the daemon has gone" : strerror(-r));
 }
 
+static int open_events(int root, const char *id)
+{
+	int fd = openat(root, "events.jsonl", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	(void)id;
+	return fd < 0 ? -errno : fd;
+}
+
 int cmd_events(struct cli *c)
 {
 	struct journal j = { .c = c, .source = "all", .since = c->args.number[OPT_SINCE] };
-	AUTO_FD fd = openat(c->mount.fd, "events.jsonl", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int r = run(&j, open_events, NULL, "events.jsonl");
 
-	if (fd < 0)
-		return err_set(&c->err, -errno, "events.jsonl: %s", strerror(errno));
-	return run(&j, fd, "events.jsonl");
+	return r < 0 && !c->err.code ? err_set(&c->err, r, "events.jsonl: %s", strerror(-r)) : r;
 }
 
 /* A living sandbox's, else that of the last one of this name, else by uuid. */
@@ -138,17 +152,18 @@ int cmd_logs(struct cli *c)
 {
 	const char *id = c->args.words[0];
 	struct journal j = { .c = c, .source = c->args.text[OPT_SOURCE] ?: "all", .one_sandbox = true };
-	AUTO_FD fd = -1;
 	int r = sbx_id_check(id, &c->err);
 
-	if (r < 0)
+	if (r == 0)
+		r = run(&j, open_log, id, id);
+	if (r == 0 || r == -EPIPE || c->err.code)
 		return r;
-	fd = open_log(c->mount.fd, id);
-	if (fd == -ENOENT)
-		return err_set(&c->err, fd, "no sandbox \"%s\", and no log of one that had this name or uuid", id);
-	if (fd == -EACCES)
-		return err_set(&c->err, fd, "the log of \"%s\" belongs to somebody else", id);
-	if (fd < 0)
-		return err_set(&c->err, fd, "the log of \"%s\": %s", id, strerror(-fd));
-	return run(&j, fd, id);
+	switch (r) {
+	case -ENOENT:
+		return err_set(&c->err, r, "no sandbox \"%s\", and no log of one that had this name or uuid", id);
+	case -EACCES:
+		return err_set(&c->err, r, "the log of \"%s\" belongs to somebody else", id);
+	default:
+		return err_set(&c->err, r, "the log of \"%s\": %s", id, strerror(-r));
+	}
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BLOCK_BYTES (64 * 1024)
 
@@ -16,6 +17,8 @@ struct packing {
 	struct archive_entry_linkresolver *links;
 	const char *dir, *prefix;
 	size_t dir_len;
+	int fd;
+	bool failed; /* nothing more is written, not even the end that libarchive writes by itself */
 	struct pack_count count;
 };
 
@@ -24,6 +27,23 @@ static int fail(struct archive *a, const char *what, struct err *e)
 	int code = archive_errno(a) > 0 ? -archive_errno(a) : -EIO;
 
 	return err_set(e, code, "%s: %s", what, archive_error_string(a) ?: strerror(-code));
+}
+
+static la_ssize_t on_write(struct archive *a, void *arg, const void *data, size_t len)
+{
+	struct packing *p = arg;
+	ssize_t n;
+
+	if (p->failed)
+		return (la_ssize_t)len;
+	do
+		n = write(p->fd, data, len);
+	while (n < 0 && errno == EINTR);
+	if (n < 0) {
+		p->failed = true;
+		archive_set_error(a, errno, "%s", strerror(errno));
+	}
+	return n;
 }
 
 /* "dir/sub/file" -> "prefix/sub/file", and nothing of the owner or of the host but mode and time. */
@@ -154,7 +174,7 @@ static int pack_all(struct packing *p, struct err *e)
 
 int pack_directory(const char *dir, const char *prefix, int fd, struct pack_count *ret, struct err *e)
 {
-	struct packing p = { .dir = dir, .prefix = prefix, .dir_len = strlen(dir) };
+	struct packing p = { .dir = dir, .prefix = prefix, .dir_len = strlen(dir), .fd = fd };
 	int r = 0;
 
 	p.in = archive_read_disk_new();
@@ -173,7 +193,7 @@ int pack_directory(const char *dir, const char *prefix, int fd, struct pack_coun
 	archive_write_set_bytes_in_last_block(p.out, 1);
 	if (archive_read_disk_open(p.in, dir) != ARCHIVE_OK)
 		r = fail(p.in, dir, e);
-	else if (archive_write_open_fd(p.out, fd) != ARCHIVE_OK)
+	else if (archive_write_open(p.out, &p, NULL, on_write, NULL) != ARCHIVE_OK)
 		r = fail(p.out, "import", e);
 	else
 		r = pack_all(&p, e);
@@ -183,8 +203,7 @@ int pack_directory(const char *dir, const char *prefix, int fd, struct pack_coun
 		*ret = p.count;
 out:
 	archive_entry_linkresolver_free(p.links);
-	if (r < 0 && p.out)
-		archive_write_fail(p.out); /* else its end would be written */
+	p.failed = p.failed || r < 0;
 	archive_write_free(p.out);
 	archive_read_free(p.in);
 	return r;

@@ -4,13 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "tools/crucible/command.h"
 #include "tools/crucible/printable.h"
 
 int print_json(struct cli *c, struct json_object *o)
 {
-	AUTO_FREE char *text = o ? strdup(json_line(o)) : NULL;
+	char *text = o ? strdup(json_line(o)) : NULL;
 
 	json_object_put(o);
 	if (!text)
@@ -19,5 +18,6 @@ int print_json(struct cli *c, struct json_object *o)
 	if (isatty(STDOUT_FILENO))
 		printable_line(text);
 	puts(text); /* main looks for errors of standard output */
+	free(text);
 	return 0;
 }

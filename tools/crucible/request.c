@@ -2,9 +2,9 @@
 #include "tools/crucible/request.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/fd.h"
 #include "base/json.h"
 
 /* json_text() repairs what is no UTF-8; here a repaired text would be another command. */
@@ -69,24 +69,32 @@ static int put_argv(struct json_object *o, const char *const *argv, struct err *
 	return 0;
 }
 
+static int put_variable(struct json_object *map, const char *text, struct err *e)
+{
+	const char *eq = strchr(text, '=');
+	char *key;
+	int r;
+
+	if (!eq || eq == text)
+		return err_set(e, -EINVAL, "--env: \"%s\" is not KEY=VALUE", text);
+	key = strndup(text, (size_t)(eq - text));
+	if (!key)
+		return err_set(e, -ENOMEM, "no memory");
+	if (is_exact(key))
+		r = put_text(map, key, eq + 1, e);
+	else
+		r = err_set(e, -EINVAL, "--env: the name of \"%s\" is not UTF-8", text);
+	free(key);
+	return r;
+}
+
 static int put_env(struct json_object *o, const struct request *q, struct err *e)
 {
 	AUTO_JSON *map = json_object_new_object();
 	int r = map && q->term ? put_text(map, "TERM", q->term, e) : 0;
 
-	for (size_t i = 0; map && q->env && i < q->env->n && r == 0; i++) {
-		const char *text = q->env->v[i], *eq = strchr(text, '=');
-		AUTO_FREE char *key = NULL;
-
-		if (!eq || eq == text)
-			return err_set(e, -EINVAL, "--env: \"%s\" is not KEY=VALUE", text);
-		key = strndup(text, (size_t)(eq - text));
-		if (!key)
-			return err_set(e, -ENOMEM, "no memory");
-		if (!is_exact(key))
-			return err_set(e, -EINVAL, "--env: the name of \"%s\" is not UTF-8", text);
-		r = put_text(map, key, eq + 1, e);
-	}
+	for (size_t i = 0; map && q->env && i < q->env->n && r == 0; i++)
+		r = put_variable(map, q->env->v[i], e);
 	if (r < 0 || (map && json_object_object_length(map) == 0))
 		return r;
 	return put(o, "env", json_object_get(map), e);

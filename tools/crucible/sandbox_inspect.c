@@ -2,6 +2,7 @@
 /* crucible sandbox inspect: everything that the tree says of a sandbox, as one record. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
@@ -79,11 +80,12 @@ static void show(const char *prefix, struct json_object *o)
 		if (json_object_is_type(v, json_type_object)) {
 			show(name, v);
 		} else {
-			AUTO_FREE char *text = strdup(
-				json_object_is_type(v, json_type_string) ? json_object_get_string(v) : json_line(v));
+			char *text = strdup(json_object_is_type(v, json_type_string) ? json_object_get_string(v)
+										     : json_line(v));
 
 			if (text)
 				printf("%-28s %s\n", printable_line(name), *text ? printable_line(text) : "-");
+			free(text);
 		}
 	}
 }

@@ -254,10 +254,9 @@ int sbx_await(struct sbx *s, const char *word, unsigned timeout_ms, struct err *
 	for (;;) {
 		char rest[4096];
 		bool moved = false;
-		ssize_t n;
 		int r;
 
-		while ((n = read(log, rest, sizeof(rest))) > 0)
+		while (read(log, rest, sizeof(rest)) > 0)
 			moved = true;
 		r = tree_word(s->dir, "status", status, sizeof(status));
 		if (r < 0)

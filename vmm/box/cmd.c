@@ -4,6 +4,9 @@
  * The text of a command is looked at when its turn has come, not before: what waits costs a few hundred bytes however long it is.
  * It is parsed as a whole, given to the agent, and freed; a script or an input of more than 64 KiB goes to (or stays in) a
  * file and is read from there as the guest takes it. What the record needs of it, its argv, is kept only while it is short.
+ *
+ * The files of its output and of its record are made when the agent has been told, not before: that takes a while on some disks, and the guest
+ * works meanwhile. Nothing of what it answers can be looked at until we are back in the loop.
  */
 #include "vmm/box/cmd.h"
 
@@ -14,6 +17,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "vmm/box/record.h"
 
 #define ARGV_KEEP 4096 /* bytes of a command line that are kept in memory for its record */
 #define MIB (1024u * 1024)
@@ -193,13 +197,13 @@ static uint64_t output_max(const struct cmd *c, const struct box_request *req)
 	return (uint64_t)mib * MIB;
 }
 
-/* With everything at hand: files, then the agent. Takes the sources of @exec. */
+/* With everything at hand: the agent, then the files. Takes the sources of @exec. */
 static int give_to_guest(struct cmd *c, struct guest *g, struct box_request *req, struct guest_exec_req *exec, struct err *e)
 {
 	AUTO_FREE char *lines = c->env ? strdup(c->env->text) : NULL;
 	AUTO_FREE char **env = merge_env(lines, req->env);
-	char name[32];
-	int r = 0;
+	char name[32], words[160];
+	int r;
 
 	snprintf(name, sizeof(name), "exec-%" PRIu64, c->n);
 	exec->argv = req->argv;
@@ -211,19 +215,28 @@ static int give_to_guest(struct cmd *c, struct guest *g, struct box_request *req
 	exec->rows = req->rows;
 	exec->cols = req->cols;
 	exec->timeout_ns = c->timeout_ns;
-	if (!env || (c->env && !lines))
-		r = err_set(e, -ENOMEM, "no memory for the environment");
-	if (r == 0) {
-		r = spool_open(queue_view(c->queue).spool, c->n, output_max(c, req), &c->out);
-		if (r < 0)
-			err_set(e, r, "its output has no place: %s", err_name(r));
-	}
-	if (r < 0) {
+	if (!env || (c->env && !lines)) {
 		source_fini(&exec->script);
 		source_fini(&exec->in);
-		return r;
+		return err_set(e, -ENOMEM, "no memory for the environment");
 	}
-	return guest_exec_new(g, exec, &queue_exec_ops, c, &c->exec, e);
+	r = guest_exec_new(g, exec, &queue_exec_ops, c, &c->exec, e);
+	if (r < 0)
+		return r;
+	r = spool_open(queue_view(c->queue).spool, &c->out, output_max(c, req));
+	if (r < 0) {
+		snprintf(words, sizeof(words), "its output has no place: %s", err_name(r));
+		cmd_error(c, words);
+		guest_exec_kill(c->exec);
+	}
+	return 0;
+}
+
+/* What a request of @len bytes took while it was parsed goes back at once. */
+static void trim(size_t len)
+{
+	if (len > SOURCE_MEMORY_MAX)
+		malloc_trim(0);
 }
 
 int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
@@ -233,6 +246,7 @@ int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 	size_t len = 0;
 	int r = read_request(c, &req, &len, e);
 
+	c->unreadable = r < 0;
 	if (r == 0) {
 		c->timeout_ns = req.timeout_ns ? req.timeout_ns : queue_view(c->queue).config->exec_timeout_s * 1000000000ull;
 		r = req.script ? script_argv(c, req.text, req.text_len) : plain_argv(c, req.argv);
@@ -243,13 +257,13 @@ int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 		r = script_source(c, &req, len, &exec.script, e);
 	if (r == 0)
 		r = stdin_source(c, &req, &exec, e);
+	c->out.other = len + exec.in.len;
 	if (r == 0)
 		r = give_to_guest(c, g, &req, &exec, e);
 	else
 		source_fini(&exec.script);
 	box_request_fini(&req);
-	if (len > SOURCE_MEMORY_MAX)
-		malloc_trim(0); /* what a large request took goes back at once */
+	trim(len);
 	return r;
 }
 
@@ -286,21 +300,40 @@ static void fill_end(const struct cmd *c, uint64_t duration_ns, struct box_recor
 		r->exit_code = -1;
 }
 
-static void write_record(struct cmd *c, struct box_record *r, struct spool *spool, int dirfd)
+/* Into the file that waits for it, or, if there is none, one made now. */
+static int try_record(struct cmd *c, const struct box_record *r, struct err *e)
+{
+	struct queue_view q = queue_view(c->queue);
+	struct buf text;
+	int code;
+
+	if (c->out.record_fd < 0)
+		return box_record_write(q.dirfd, r, e);
+	buf_init(&text, BOX_RECORD_MAX);
+	code = box_record_format(q.dirfd, r, &text, e);
+	if (code == 0) {
+		code = spool_record(q.spool, &c->out, text.data, text.len);
+		if (code < 0)
+			err_set(e, code, "its record could not be written: %s", err_name(code));
+	}
+	buf_fini(&text);
+	return code;
+}
+
+static void write_record(struct cmd *c, struct box_record *r)
 {
 	struct err e = {0};
-	int code = box_record_write(dirfd, r, &e);
 
-	if (code == 0)
+	if (try_record(c, r, &e) == 0)
 		return;
 	/* No room even for the record: the output makes room for it. */
 	cmd_error(c, e.msg);
 	r->error = c->error;
 	r->exit_code = -1;
-	spool_cut(spool, &c->out);
+	spool_cut(queue_view(c->queue).spool, &c->out);
 	r->stdout_truncated = c->out.files[SPOOL_STDOUT].truncated;
 	r->stderr_truncated = c->out.files[SPOOL_STDERR].truncated;
-	box_record_write(dirfd, r, NULL); /* if it fails again the daemon hears of it all the same: BOX_DONE says how it ended */
+	try_record(c, r, NULL); /* if it fails again the daemon hears of it all the same: BOX_DONE says how it ended */
 }
 
 void cmd_record(struct cmd *c, uint64_t duration_ns, struct box_done *ret)
@@ -329,10 +362,11 @@ void cmd_record(struct cmd *c, uint64_t duration_ns, struct box_done *ret)
 	if (c->exec && guest_exec_input_failed(c->exec))
 		cmd_error(c, "its input could not be read from the host's disk: it saw an early end");
 	fill_end(c, duration_ns, &r);
-	if (!r.argv && read_request(c, &again, &len, NULL) == 0)
+	if (!r.argv && !c->unreadable && read_request(c, &again, &len, NULL) == 0)
 		r.argv = again.argv; /* NULL again for a script that never began */
-	write_record(c, &r, q.spool, q.dirfd);
+	write_record(c, &r);
 	box_request_fini(&again);
+	trim(len);
 	spool_finish(q.spool, &c->out);
 	*ret = (struct box_done){
 		.n = c->n,
@@ -349,8 +383,7 @@ struct cmd *cmd_free(struct cmd *c)
 	if (!c)
 		return NULL;
 	guest_exec_free(c->exec);
-	for (size_t i = 0; i < ARRAY_LEN(c->out.files); i++)
-		fd_close(&c->out.files[i].fd);
+	spool_close(&c->out);
 	env_text_unref(c->env);
 	free(c->argv);
 	free(c->text);

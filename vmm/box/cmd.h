@@ -33,7 +33,7 @@ struct cmd {
 	char **argv;	/* for the record; NULL: too long to be kept, read again at the end */
 	char *text;	/* what argv's members point into */
 	char script_path[256]; /* argv's last member, once the agent has told it */
-	bool script;
+	bool script, unreadable; /* unreadable: its text is no request */
 	uint64_t timeout_ns;	  /* 0: none */
 	uint64_t started_wall_ns; /* 0: not begun */
 	uint64_t started_at;	  /* the queue's clock */

@@ -85,6 +85,8 @@ static bool begin(struct queue *q, struct cmd *c)
 
 	if (cmd_begin(c, q->guest, &e) == 0) {
 		begun(q, c);
+		if (*c->error) /* killed already: there is no place for its output */
+			queue_answer_soon(q, c);
 		return true;
 	}
 	cmd_error(c, e.msg);

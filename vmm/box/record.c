@@ -2,7 +2,6 @@
 /* result.json: what a command did. Its members and their order are the product's interface (cruciblefs(8), "result.json"). */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
-#include "vmm/box/box.h"
+#include "vmm/box/record.h"
 
 #define RECORD_MODE 0640 /* group: the daemon */
 
@@ -77,18 +76,18 @@ static void put_output(struct maker *m, int dirfd, const struct box_record *r, c
 	AUTO_FREE uint8_t *text = NULL;
 	AUTO_FD fd = -1;
 	char path[64];
-	size_t len = 0;
+	size_t cap = bytes < BOX_RECORD_TEXT_MAX ? (size_t)bytes : BOX_RECORD_TEXT_MAX, len = 0;
 	ssize_t n = 1;
 
 	/* A file that is not there, or that cannot be read, is an empty text: the record has to stand all the same. */
 	if (bytes > 0) {
 		snprintf(path, sizeof(path), "exec/%" PRIu64 "/%s", r->n, key);
 		fd = openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-		text = malloc(BOX_RECORD_TEXT_MAX);
+		text = malloc(cap);
 		m->failed |= !text;
 	}
-	while (fd >= 0 && text && len < BOX_RECORD_TEXT_MAX && n > 0) {
-		n = read(fd, text + len, BOX_RECORD_TEXT_MAX - len);
+	while (fd >= 0 && text && len < cap && n > 0) {
+		n = read(fd, text + len, cap - len);
 		if (n > 0)
 			len += (size_t)n;
 		else if (n < 0 && errno == EINTR)
@@ -192,28 +191,35 @@ static void put_all(struct maker *m, int dirfd, const struct box_record *r)
 	put_isolation(m, r);
 }
 
-int box_record_write(int dirfd, const struct box_record *r, struct err *e)
+int box_record_format(int dirfd, const struct box_record *r, struct buf *out, struct err *e)
 {
 	AUTO_JSON *o = json_object_new_object();
 	struct maker m = {.o = o};
+	const char *line = NULL;
+
+	if (o)
+		put_all(&m, dirfd, r);
+	if (o && !m.failed)
+		line = json_line(o);
+	if (!line || buf_adds(out, line) < 0 || buf_adds(out, "\n") < 0)
+		return err_set(e, -ENOMEM, "record of command %" PRIu64 ": no memory", r->n);
+	return 0;
+}
+
+int box_record_write(int dirfd, const struct box_record *r, struct err *e)
+{
 	struct buf text;
-	const char *line;
 	char path[64];
 	int code;
 
-	if (!o)
-		return err_set(e, -ENOMEM, "record of command %" PRIu64 ": no memory", r->n);
-	put_all(&m, dirfd, r);
-	line = m.failed ? NULL : json_line(o);
-	buf_init(&text, INT_MAX);
-	if (!line || buf_adds(&text, line) < 0 || buf_adds(&text, "\n") < 0) {
-		buf_fini(&text);
-		return err_set(e, -ENOMEM, "record of command %" PRIu64 ": no memory", r->n);
+	buf_init(&text, BOX_RECORD_MAX);
+	code = box_record_format(dirfd, r, &text, e);
+	if (code == 0) {
+		snprintf(path, sizeof(path), "exec/%" PRIu64 "/result.json", r->n);
+		code = fd_replace(dirfd, path, text.data, text.len, RECORD_MODE, false);
+		if (code < 0)
+			err_set(e, code, "record of command %" PRIu64 ": %s", r->n, err_name(code));
 	}
-	snprintf(path, sizeof(path), "exec/%" PRIu64 "/result.json", r->n);
-	code = fd_replace(dirfd, path, text.data, text.len, RECORD_MODE, false);
 	buf_fini(&text);
-	if (code < 0)
-		return err_set(e, code, "record of command %" PRIu64 ": %s", r->n, err_name(code));
-	return 0;
+	return code;
 }

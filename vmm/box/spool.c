@@ -118,7 +118,7 @@ static void remove_oldest(struct spool *s)
 }
 
 struct sizes {
-	uint64_t bytes, other; /* all; all but the output */
+	uint64_t bytes;
 	bool finished;
 };
 
@@ -130,8 +130,6 @@ static void add_size(void *arg, int dirfd, const char *name)
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
 		return;
 	z->bytes += (uint64_t)st.st_size;
-	if (strcmp(name, "stdout") != 0 && strcmp(name, "stderr") != 0)
-		z->other += (uint64_t)st.st_size;
 	z->finished |= strcmp(name, "result.json") == 0;
 }
 
@@ -221,31 +219,57 @@ uint64_t spool_last(const struct spool *s)
 
 /* -- one command --------------------------------------------------------------------------------------------- */
 
-static void close_files(struct spool_cmd *c)
+#define RECORD_NEW "result.json.new"
+
+void spool_close(struct spool_cmd *c)
 {
 	for (size_t i = 0; i < ARRAY_LEN(c->files); i++)
 		fd_close(&c->files[i].fd);
+	fd_close(&c->record_fd);
 }
 
-int spool_open(struct spool *s, uint64_t n, uint64_t max, struct spool_cmd *ret)
+static int make_file(const struct spool *s, uint64_t n, const char *name, int flags)
 {
-	struct spool_cmd c = SPOOL_CMD_INIT;
-	char path[48];
+	char path[64];
+	int fd;
 
-	c.n = n;
-	c.max = max;
-	for (size_t i = 0; i < ARRAY_LEN(c.files); i++) {
-		snprintf(path, sizeof(path), "exec/%" PRIu64 "/%s", n, file_name[i]);
-		c.files[i].fd = openat(s->dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0660);
-		if (c.files[i].fd < 0) {
-			int r = -errno;
+	snprintf(path, sizeof(path), "exec/%" PRIu64 "/%s", n, name);
+	fd = openat(s->dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC | flags, 0640);
+	return fd < 0 ? -errno : fd;
+}
 
-			close_files(&c);
-			return r;
-		}
-	}
-	*ret = c;
-	return 0;
+int spool_open(struct spool *s, struct spool_cmd *c, uint64_t max)
+{
+	int r = 0;
+
+	c->max = max;
+	for (size_t i = 0; r >= 0 && i < ARRAY_LEN(c->files); i++)
+		r = c->files[i].fd = make_file(s, c->n, file_name[i], O_APPEND);
+	if (r >= 0)
+		r = c->record_fd = make_file(s, c->n, RECORD_NEW, 0);
+	if (r < 0)
+		spool_close(c);
+	return r < 0 ? r : 0;
+}
+
+int spool_record(struct spool *s, struct spool_cmd *c, const void *text, size_t len)
+{
+	char from[64], to[64];
+	int r;
+
+	if (c->record_fd < 0)
+		return -ENOENT;
+	snprintf(from, sizeof(from), "exec/%" PRIu64 "/" RECORD_NEW, c->n);
+	snprintf(to, sizeof(to), "exec/%" PRIu64 "/result.json", c->n);
+	r = fd_write_all(c->record_fd, text, len);
+	if (r == 0 && renameat(s->dirfd, from, s->dirfd, to) < 0)
+		r = -errno;
+	if (r < 0)
+		unlinkat(s->dirfd, from, 0);
+	else
+		c->other += len;
+	fd_close(&c->record_fd);
+	return r;
 }
 
 /* Bytes that @c may still keep of @len. Makes room by removing what is finished. */
@@ -308,8 +332,7 @@ void spool_finish(struct spool *s, struct spool_cmd *c)
 {
 	uint64_t kept = c->files[SPOOL_STDOUT].kept + c->files[SPOOL_STDERR].kept;
 
-	close_files(c);
-	c->other = sizes_of(s->dirfd, c->n).other;
+	spool_close(c);
 	/* done_add() counts the whole command; what it wrote is counted already. No memory: it is kept, and forgotten here. */
 	s->total -= kept < s->total ? kept : s->total;
 	if (done_add(s, (struct done){c->n, kept + c->other}) < 0)

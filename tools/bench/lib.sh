@@ -1,0 +1,243 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# For the scripts of this directory: a place, a daemon of its own, facts about host and engine, and the report at the end.
+#
+#	. "$(dirname "$0")/lib.sh"
+#	bench_begin NAME "$@"		# sets what stands below; from here on everything is put away at the end, however that comes
+#	start_daemon
+#	turns …				# bench-turns; its samples go into the report
+#	bench_end			# table, build/bench/NAME.json
+#
+#   $DIR $MNT $STORE $RUN    of this run: its directory, mount, store; $RUN = $MNT/run
+#   $PAIRS                   BENCH_PAIRS or 30
+set -Eeuo pipefail
+
+HERE=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+OUT=${CRUCIBLE_BENCH_DIR:-$HERE/../../build/bench}
+# shellcheck disable=SC2034 # for the scripts
+PAIRS=${BENCH_PAIRS:-30}
+PIDS=()   # to be ended by their ids, newest first
+MOUNTS=() # to be unmounted
+DAEMON=
+
+fail() {
+	echo "bench: $*" >&2
+	exit 1
+}
+
+line() { # KIND …: for the report
+	printf '%s\n' "$*" >>"$LINES"
+}
+
+say() {
+	printf '  %s\n' "$*" >&2
+}
+
+# -- beginning and ending ----------------------------------------------------------------------------------------------
+
+bench_begin() { # NAME BUILD_DIR
+	NAME=$1
+	BUILD=$(realpath "${2:?usage: BUILD_DIR}")
+	[ "$(id -u)" = 0 ] || fail "needs root (mounts, cgroups, user ids)"
+	[ -c /dev/fuse ] || fail "no /dev/fuse"
+	mkdir -p "$OUT"
+	OUT=$(realpath "$OUT")
+	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-store"
+	DIR=$(mktemp -d "$OUT/run.$NAME.XXXXXX")
+	chmod 0755 "$DIR"
+	LINES=$DIR/lines
+	MNT=$DIR/mnt
+	RUN=$MNT/run
+	STORE=$DIR/store
+	: >"$LINES"
+	trap 'put_away' EXIT
+	trap 'echo "bench: ${BASH_SOURCE[0]##*/}:$LINENO: a command failed" >&2' ERR
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	BEGAN=$SECONDS
+	echo "== bench $NAME"
+	facts_host
+}
+
+bench_end() {
+	line fact load_after "$(cut -d' ' -f1-3 /proc/loadavg)"
+	line fact seconds $((SECONDS - BEGAN))
+	"$BUILD/bench/bench-report" "$NAME" "$OUT/$NAME.json" <"$LINES"
+	echo
+	echo "  $(fact host.cpu), $(fact host.cpus) CPUs, Linux $(fact host.kernel), $(fact engine.name) $(fact engine.version)/$(fact engine.accel)," \
+		"guest $(fact guest.memory_mib) MiB, on $(fact host.fs), load $(fact load_before) before, $(fact load_after) after; took $((SECONDS - BEGAN)) s"
+	echo "  written: $OUT/$NAME.json"
+}
+
+put_away() {
+	local rc=$? i
+
+	trap - EXIT ERR
+	set +e
+	[ "$rc" = 0 ] || [ ! -s "$DIR/daemon.log" ] || tail -n 5 "$DIR/daemon.log" >&2
+	for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do
+		umount "${MOUNTS[i]}" 2>/dev/null || umount -l "${MOUNTS[i]}" 2>/dev/null
+	done
+	for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do
+		end_process "${PIDS[i]}"
+	done
+	if [ -n "${BENCH_KEEP-}" ] && [ "$rc" != 0 ]; then
+		echo "bench: kept $DIR" >&2
+	else
+		rm -rf --one-file-system "$DIR"
+	fi
+	exit "$rc"
+}
+
+# SIGTERM, ten seconds, SIGKILL.
+end_process() { # PID
+	local i
+
+	kill "$1" 2>/dev/null || return 0
+	for ((i = 0; i < 100; i++)); do
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill -KILL "$1" 2>/dev/null
+	wait "$1" 2>/dev/null
+	return 0
+}
+
+# Polls, as long as a busy machine may need.
+until_true() { # WORDS COMMAND…
+	local words=$1 end=$((SECONDS + 60))
+
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ "$SECONDS" -lt "$end" ] || fail "waited 60 s for $words"
+		sleep 0.05
+	done
+}
+
+# -- facts --------------------------------------------------------------------------------------------------------------
+
+fact() { # KEY
+	sed -n "s/^fact ${1//./\\.} //p" "$LINES" | tail -n 1
+}
+
+facts_host() {
+	line fact at "$(date -u +%FT%TZ)"
+	line fact host.cpu "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
+	line fact host.cpus "$(nproc)"
+	line fact host.kernel "$(uname -r)"
+	line fact host.memory_mib "$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)"
+	line fact host.fs "$(findmnt -no FSTYPE -T "$DIR")"
+	line fact host.libfuse "$(pkg-config --modversion fuse3 2>/dev/null || echo unknown)"
+	line fact load_before "$(cut -d' ' -f1-3 /proc/loadavg)"
+}
+
+facts_engine() { # SANDBOX that runs
+	local info
+
+	info=$(<"$RUN/$1/info.json")
+	line fact crucible.version "$(<"$MNT/version")"
+	line fact engine.name "$(jq -r .engine <<<"$info")"
+	line fact engine.version "$(jq -r .engine_version <<<"$info")"
+	line fact engine.accel "$(jq -r .accel <<<"$info")"
+	line fact engine.accel_reason "$(jq -r .accel_reason <<<"$info")"
+	line fact guest.kernel "$(jq -r .guest.kernel <<<"$info")"
+	line fact guest.memory_mib "$(jq -r .sizes.machine_memory_mib <<<"$info")"
+	line fact guest.vcpus "$(jq -r .sizes.machine_vcpus <<<"$info")"
+	line fact guest.from "$(jq -r .from <<<"$info")"
+}
+
+# -- the daemon ------------------------------------------------------------------------------------------------------------
+
+# The launcher follows no symbolic link below a store: these are hard links, or copies.
+make_store() { # DIR
+	local part
+
+	mkdir -p "$1"
+	for part in boot profiles; do
+		cp -al "$OUT/store/$part" "$1/" 2>/dev/null || cp -a --reflink=auto --sparse=always "$OUT/store/$part" "$1/"
+	done
+}
+
+# A second one (for comparison) needs MNT, RUN and STORE of its own.
+start_daemon() { # sets DAEMON
+	local said='' pipe
+
+	make_store "$STORE"
+	mkdir -p "$MNT"
+	: >"$DIR/crucible.conf"
+	rm -f "$DIR/ready"
+	mkfifo "$DIR/ready"
+	(cd / && exec "$BUILD/libexec/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --log-level warn \
+		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$((1600000000 + ($$ % 1000 * 2 + ${#PIDS[@]} % 2) * 65536))" \
+		--set "accel=${BENCH_ACCEL:-auto}" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
+	DAEMON=$!
+	PIDS+=("$DAEMON")
+	exec {pipe}<"$DIR/ready"
+	read -r -t 60 -u "$pipe" said || :
+	exec {pipe}<&-
+	[ "$said" = ready ] || fail "crucibled did not become ready: $(tail -n 3 "$DIR/daemon.log")"
+}
+
+# Brought up: what follows does not wait for its boot.
+new_sandbox() { # NAME [FILE=VALUE…]
+	local dir=$RUN/$1 a record
+
+	shift
+	mkdir "$dir"
+	for a in "$@"; do
+		echo "${a#*=}" >"$dir/${a%%=*}"
+	done
+	echo true >"$dir/cmd"
+	record=$(timeout 120 cat "$dir/wait") || fail "${dir##*/} does not answer"
+	[[ $record == *'"exit_code":0,'* ]] || fail "${dir##*/}: the first command failed: $record"
+}
+
+# The process of a user id: each engine and each box has one of its own.
+pid_of_uid() { # UID
+	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # processes end meanwhile
+		awk -v uid="$1" '$2 == uid { split($1, p, "/"); pid = p[3] } END { print pid }'
+}
+
+engine_of() { # SANDBOX
+	pid_of_uid "$(jq .isolation.engine_uid "$RUN/$1/info.json")"
+}
+
+box_of() { # SANDBOX
+	pid_of_uid "$(jq .isolation.box_uid "$RUN/$1/info.json")"
+}
+
+# The engine's own arguments, so that a baseline is the same machine: ENGINE_ARGV. Paths are those of the sandbox's root, here ours.
+engine_argv() { # SANDBOX
+	local pid
+
+	pid=$(engine_of "$1")
+	[ -n "$pid" ] || fail "no engine of $1"
+	mapfile -d '' -t ENGINE_ARGV <"/proc/$pid/cmdline"
+	ENGINE_ARGV[0]=$(command -v "${ENGINE_ARGV[0]##*/}")
+	ENGINE_ARGV=("${ENGINE_ARGV[@]/#\/boot\//$STORE/boot/}")
+}
+
+# -- measuring ----------------------------------------------------------------------------------------------------------------
+
+# Where the scheduler puts two processes that answer each other, on one CPU or on two, decides more (8 us against 60) than what they do, and it
+# changes its mind. For the cells of microseconds all that take part run on CPU 0.
+pin() { # PID…
+	local p
+
+	for p in "$@"; do
+		taskset -apc 0 "$p" >/dev/null
+	done
+}
+
+unpin() { # PID…
+	local p
+
+	for p in "$@"; do
+		taskset -apc "0-$(($(nproc --all) - 1))" "$p" >/dev/null
+	done
+}
+
+turns() { # ARGUMENTS of bench-turns
+	"$BUILD/bench/bench-turns" "$@" >>"$LINES" || :
+}
