@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,9 +83,10 @@ static int is_dead(const char *path, bool *ret, struct err *e)
 		return r;
 	}
 	if (pid == 0) {
-		struct stat st;
+		struct statfs st;
 
-		dead = stat(path, &st) < 0 && errno == ENOTCONN;
+		/* Not stat(): attributes of the root may be cached, and then a dead mount looks alive. */
+		dead = statfs(path, &st) < 0 && errno == ENOTCONN;
 		_exit(write(fds[1], &dead, 1) != 1);
 	}
 	fd_close(&fds[1]);
