@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stages of a boot as PID 1, in the order of boot_stages[] (main.c): each Should and Mustn't stand there. Thread: the only one.
- * They block, briefly. Errors: -errno in words; the boot then ends. */
+/* The stages of a boot as PID 1, in the order of boot_stages[] (main.c): each Should and Mustn't stand there. Thread:
+ * the only one. They block, briefly. Errors: -errno in words; the boot then ends. */
 #ifndef CRUCIBLE_AGENT_BOOT_H
 #define CRUCIBLE_AGENT_BOOT_H
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * The new process is made inside of its cgroup (clone3), so there is no instant in which what it does is charged to the agent. Everything
- * that may block or fail on what the guest's disk holds (/etc/passwd on a dead mount, a cwd that hangs) happens in the child: then it is that
- * command which hangs, until its timeout. What fails is told in words through a pipe that a successful exec closes.
+ * The new process is made inside of its cgroup (clone3), so there is no instant in which what it does is charged to the
+ * agent. Everything that may block or fail on what the guest's disk holds (/etc/passwd on a dead mount, a cwd that
+ * hangs) happens in the child: then it is that command which hangs, until its timeout. What fails is told in words
+ * through a pipe that a successful exec closes.
  *
- * Order in the child: session and streams, then what only root may do (its place in the OOM order, limits, owner of streams and
- * script), then the user, then the working directory (as that user: permission is checked), then exec. */
+ * Order in the child: session and streams, then what only root may do (its place in the OOM order, limits, owner of
+ * streams and script), then the user, then the working directory (as that user: permission is checked), then exec. */
 #include "agent/child.h"
 
 #include <errno.h>
@@ -31,20 +32,20 @@
 #include "agent/users.h"
 #include "base/fd.h"
 
-#define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define SHELL "/bin/sh"
-#define NOFILE_SOFT 1024u
-#define NOFILE_HARD 524288u
-#define MEMLOCK (8u << 20)
-#define TXTBSY_TRIES 100
+#define PATH_DEFAULT   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#define SHELL	       "/bin/sh"
+#define NOFILE_SOFT    1024u
+#define NOFILE_HARD    524288u
+#define MEMLOCK	       (8u << 20)
+#define TXTBSY_TRIES   100
 #define TXTBSY_WAIT_NS 2000000
 
-/* -- making the process ------------------------------------------------------------------------------- */
+/* -- making the process ------------------------------------------------------------- */
 
 /* @cgroup_fd -1: where the agent is. */
 static pid_t clone_into(int cgroup_fd)
 {
-	struct clone_args args = {.exit_signal = SIGCHLD};
+	struct clone_args args = { .exit_signal = SIGCHLD };
 	long pid;
 
 	if (cgroup_fd >= 0) {
@@ -78,7 +79,8 @@ static pid_t start_process(int cgroup_fd)
 	return pid == -ENOSYS || pid == -EINVAL || pid == -E2BIG ? fork_into(cgroup_fd) : pid;
 }
 
-/* Close everything above 2 but the @n descriptors in @keep, which is sorted on the way; -1 and 0 to 2 in it mean nothing. */
+/* Close everything above 2 but the @n descriptors in @keep, which is sorted on the way; -1 and 0 to 2 in it mean
+ * nothing. */
 static void close_all_but(int *keep, size_t n)
 {
 	unsigned from = 3;
@@ -100,11 +102,11 @@ static void close_all_but(int *keep, size_t n)
 	close_range(from, UINT_MAX, 0);
 }
 
-/* -- in the child: privileges ---------------------------------------------------------------------------- */
+/* -- in the child: privileges ------------------------------------------------------- */
 
 static void set_limit(int what, rlim_t soft, rlim_t hard)
 {
-	struct rlimit rl = {.rlim_cur = soft, .rlim_max = hard};
+	struct rlimit rl = { .rlim_cur = soft, .rlim_max = hard };
 
 	/* Where we are not root the hard limit cannot grow: as much as there is. */
 	if (setrlimit((__rlimit_resource_t)what, &rl) < 0 && getrlimit((__rlimit_resource_t)what, &rl) == 0) {
@@ -113,7 +115,8 @@ static void set_limit(int what, rlim_t soft, rlim_t hard)
 	}
 }
 
-/* The agent itself is never chosen by the OOM killer, runs before others and has many descriptors: a command must not inherit that. */
+/* The agent itself is never chosen by the OOM killer, runs before others and has many descriptors: a command must not
+ * inherit that. */
 static int leave_agents_place(const struct guest *g, struct err *e)
 {
 	AUTO_FD fd = openat(g->proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
@@ -162,7 +165,7 @@ static int become(const struct user *u, struct err *e)
 	return 0;
 }
 
-/* -- in the child: environment --------------------------------------------------------------------------- */
+/* -- in the child: environment ------------------------------------------------------ */
 
 static const char *env_get(char *const *env, const char *key)
 {
@@ -197,8 +200,8 @@ static char **make_env(const struct exec_req *q, const struct user *u)
 	const struct {
 		const char *key, *value;
 	} defaults[] = {
-		{"PATH", PATH_DEFAULT}, {"HOME", u->home},   {"USER", u->name},
-		{"LOGNAME", u->name},	{"SHELL", u->shell}, {"TERM", q->tty ? "xterm" : NULL},
+		{ "PATH", PATH_DEFAULT }, { "HOME", u->home },	 { "USER", u->name },
+		{ "LOGNAME", u->name },	  { "SHELL", u->shell }, { "TERM", q->tty ? "xterm" : NULL },
 	};
 	char **env = calloc(q->envc + ARRAY_LEN(defaults) + 1, sizeof(*env));
 	size_t n = 0;
@@ -217,12 +220,12 @@ static char **make_env(const struct exec_req *q, const struct user *u)
 	return env;
 }
 
-/* -- in the child: exec ------------------------------------------------------------------------------------ */
+/* -- in the child: exec ------------------------------------------------------------- */
 
 /* A script's descriptor may be open for writing, for an instant, in a sibling that was forked while it was stored. */
 static int exec_once(const char *path, char *const *argv, char *const *env)
 {
-	const struct timespec wait = {.tv_nsec = TXTBSY_WAIT_NS};
+	const struct timespec wait = { .tv_nsec = TXTBSY_WAIT_NS };
 
 	for (int i = 0; i < TXTBSY_TRIES; i++) {
 		execve(path, argv, env);
@@ -299,8 +302,8 @@ static int exec_argv(char *const *argv, char *const *env, struct err *e)
 
 static int exec_script(const struct child_plan *p, char *const *env, struct err *e)
 {
-	char *direct[] = {(char *)(uintptr_t)p->script, NULL};
-	char *shell[] = {(char *)(uintptr_t)SHELL, (char *)(uintptr_t)p->script, NULL};
+	char *direct[] = { (char *)(uintptr_t)p->script, NULL };
+	char *shell[] = { (char *)(uintptr_t)SHELL, (char *)(uintptr_t)p->script, NULL };
 	char line[128] = "";
 	ssize_t n = pread(p->script_fd, line, sizeof(line) - 1, 0);
 	int r;
@@ -311,10 +314,11 @@ static int exec_script(const struct child_plan *p, char *const *env, struct err 
 	}
 	r = exec_once(p->script, direct, env);
 	line[strcspn(line, "\n")] = '\0';
-	return err_set(e, r, "script: first line \"%s\": %s", line, r == -ENOENT ? "no such interpreter" : strerror(-r));
+	return err_set(e, r, "script: first line \"%s\": %s", line,
+		       r == -ENOENT ? "no such interpreter" : strerror(-r));
 }
 
-/* -- in the child: the whole ---------------------------------------------------------------------------------- */
+/* -- in the child: the whole -------------------------------------------------------- */
 
 /* 0, 1 and 2 from wherever they are; none of them is overwritten before it was used. */
 static int take_stdio(const int stdio[3], struct err *e)
@@ -356,7 +360,7 @@ static const char *own_uid(char text[16])
 static int child_run(const struct child_plan *p, int err_fd, struct err *e)
 {
 	/* Others must not wait for us: a copy of the write end of their standard input would keep it open. */
-	int keep[] = {err_fd, p->script_fd, p->guest->root_fd, p->guest->proc_fd};
+	int keep[] = { err_fd, p->script_fd, p->guest->root_fd, p->guest->proc_fd };
 	struct user user;
 	char own[16];
 	char **env;
@@ -374,7 +378,8 @@ static int child_run(const struct child_plan *p, int err_fd, struct err *e)
 	if (r == 0)
 		r = leave_agents_place(p->guest, e);
 	if (r == 0)
-		r = user_find(p->guest->root_fd, p->req->user || geteuid() == 0 ? p->req->user : own_uid(own), &user, e);
+		r = user_find(p->guest->root_fd, p->req->user || geteuid() == 0 ? p->req->user : own_uid(own), &user,
+			      e);
 	if (r == 0)
 		r = give_to_user(p, &user, e);
 	if (r == 0)
@@ -396,7 +401,7 @@ static int child_run(const struct child_plan *p, int err_fd, struct err *e)
 
 static _Noreturn void child_main(const struct child_plan *p, int err_fd)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	AUTO_FD err = -1;
 
 	/* Out of the way of 0, 1 and 2, where a test's agent may have it. */

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Input. A port reads into one fixed buffer and takes whole frames from its front. A frame that is out of order or malformed
- * ends the epoch: nothing that follows on that port can be trusted to begin at a frame's start, so bytes are skipped until something
- * that is a HELLO to the last bit stands there.
+ * Input. A port reads into one fixed buffer and takes whole frames from its front. A frame that is out of order or
+ * malformed ends the epoch: nothing that follows on that port can be trusted to begin at a frame's start, so bytes are
+ * skipped until something that is a HELLO to the last bit stands there.
  *
- * Output. A port has one queue of bytes. Whoever sends appends; a deferred call at the end of the loop's round writes. The queue
- * of bulk has three bounds: command output stops above BULK_HIGH and goes on below BULK_LOW; answers to file requests and credit are
- * bounded by what the host may ask for (AG_FS_INFLIGHT_MAX, AG_WINDOW); OUT_MAX is the sum of it all and is never met by a host
- * that keeps to the protocol. On control, input is not read while more than CONTROL_HIGH waits, so a flood of pings costs nothing.
+ * Output. A port has one queue of bytes. Whoever sends appends; a deferred call at the end of the loop's round writes.
+ * The queue of bulk has three bounds: command output stops above BULK_HIGH and goes on below BULK_LOW; answers to file
+ * requests and credit are bounded by what the host may ask for (AG_FS_INFLIGHT_MAX, AG_WINDOW); OUT_MAX is the sum of
+ * it all and is never met by a host that keeps to the protocol. On control, input is not read while more than
+ * CONTROL_HIGH waits, so a flood of pings costs nothing.
  *
- * At a reset the queue is cleared but for the rest of a frame of which a part has been written: the host's parser must stay in step.
+ * At a reset the queue is cleared but for the rest of a frame of which a part has been written: the host's parser must
+ * stay in step.
  *
  * A virtio port whose host end is closed polls as hung up for ever. It is then taken out of the loop and looked at
  * by a timer, 10 ms at first, 200 ms in the end.
@@ -28,15 +30,15 @@
 #include "base/buf.h"
 #include "base/fd.h"
 
-#define IN_CAP (2u * (AG_HEADER_LEN + AG_PAYLOAD_MAX))
-#define READ_A_ROUND (128u * 1024) /* a port's bytes per event; then the others have their turn */
-#define CONTROL_HIGH (64u * 1024)
-#define BULK_HIGH (256u * 1024)
-#define BULK_LOW (128u * 1024)
-#define OUT_MAX (8u * 1024 * 1024)
-#define OUT_KEEP (1024u * 1024) /* memory that an empty queue keeps */
+#define IN_CAP	       (2u * (AG_HEADER_LEN + AG_PAYLOAD_MAX))
+#define READ_A_ROUND   (128u * 1024) /* a port's bytes per event; then the others have their turn */
+#define CONTROL_HIGH   (64u * 1024)
+#define BULK_HIGH      (256u * 1024)
+#define BULK_LOW       (128u * 1024)
+#define OUT_MAX	       (8u * 1024 * 1024)
+#define OUT_KEEP       (1024u * 1024) /* memory that an empty queue keeps */
 #define RETRY_FIRST_MS 10u
-#define RETRY_LAST_MS 200u
+#define RETRY_LAST_MS  200u
 
 enum port_state { PORT_AWAIT, PORT_PENDING, PORT_UP };
 
@@ -51,11 +53,11 @@ struct port {
 	uint32_t retry_ms;
 
 	enum port_state state;
-	bool held;	     /* the frame at the front waits for conn_retry() */
-	loop_id offer;	     /* deferred: it is offered again */
-	struct buf hello;    /* PENDING: the payload of the HELLO */
-	uint32_t seq_in;     /* of the next frame */
-	uint8_t *in;	     /* IN_CAP bytes */
+	bool held;	  /* the frame at the front waits for conn_retry() */
+	loop_id offer;	  /* deferred: it is offered again */
+	struct buf hello; /* PENDING: the payload of the HELLO */
+	uint32_t seq_in;  /* of the next frame */
+	uint8_t *in;	  /* IN_CAP bytes */
 	size_t in_len;
 
 	uint32_t seq_out;
@@ -92,7 +94,7 @@ static void port_watch(struct port *p)
 		p->events = events;
 }
 
-/* -- output ------------------------------------------------------------------------------------ */
+/* -- output ------------------------------------------------------------------------- */
 
 static uint32_t out_u32(const struct port *p, size_t at)
 {
@@ -120,7 +122,8 @@ static void out_compact(struct port *p)
 	}
 }
 
-/* Drop what waits, but for the rest of a frame that is half out. What is sent next takes the first dropped one's number. */
+/* Drop what waits, but for the rest of a frame that is half out. What is sent next takes the first dropped one's
+ * number. */
 static void out_cut(struct port *p)
 {
 	size_t keep = p->out_head;
@@ -238,7 +241,8 @@ void conn_commit(struct conn *c, uint8_t type, uint8_t flags, uint32_t stream, s
 	port_commit(&c->ports[CONN_BULK], type, flags, stream, len);
 }
 
-int conn_send(struct conn *c, enum conn_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len)
+int conn_send(struct conn *c, enum conn_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data,
+	      size_t len)
 {
 	struct port *p = &c->ports[port];
 	uint8_t *at;
@@ -275,7 +279,7 @@ bool conn_is_up(const struct conn *c)
 	return c->ports[CONN_CONTROL].state == PORT_UP && c->ports[CONN_BULK].state == PORT_UP;
 }
 
-/* -- input ------------------------------------------------------------------------------------- */
+/* -- input -------------------------------------------------------------------------- */
 
 static void port_hello(struct port *p, const struct ag_frame *f)
 {
@@ -305,8 +309,8 @@ static void port_malformed(struct port *p, const char *what)
 	char words[96];
 
 	conn_reset(p->conn);
-	snprintf(words, sizeof(words), "{\"error\":\"malformed frame on %s: %s\"}", p->which == CONN_CONTROL ? "control" : "bulk",
-		 what);
+	snprintf(words, sizeof(words), "{\"error\":\"malformed frame on %s: %s\"}",
+		 p->which == CONN_CONTROL ? "control" : "bulk", what);
 	conn_send(p->conn, CONN_CONTROL, AG_BYE, 0, 0, words, strlen(words));
 }
 
@@ -315,7 +319,8 @@ static bool is_hello(const struct ag_frame *f)
 	return f->type == AG_HELLO && f->stream == 0 && f->seq == 0 && f->payload[0] == '{';
 }
 
-/* PORT_AWAIT: is there, or may there still come, a HELLO at the front? 1 yes and whole, 0 wait for more, -1 skip a byte. */
+/* PORT_AWAIT: is there, or may there still come, a HELLO at the front? 1 yes and whole, 0 wait for more, -1 skip a
+ * byte. */
 static int await_hello(const uint8_t *data, size_t len, struct ag_frame *ret, size_t *ret_len)
 {
 	static const uint8_t zeros[8];
@@ -447,7 +452,7 @@ static void on_port(void *arg, uint32_t events)
 		port_hung_up(p);
 }
 
-/* -- a host that goes and comes ----------------------------------------------------------------- */
+/* -- a host that goes and comes ----------------------------------------------------- */
 
 static void port_retry_later(struct port *p);
 
@@ -461,7 +466,7 @@ static int port_attach(struct port *p)
 static void on_retry(void *arg)
 {
 	struct port *p = arg;
-	struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
+	struct pollfd pfd = { .fd = p->fd, .events = POLLIN };
 
 	p->retry = 0;
 	if (poll(&pfd, 1, 0) < 0 || (pfd.revents & (POLLHUP | POLLERR)) || port_attach(p) < 0)
@@ -487,7 +492,7 @@ static void port_hung_up(struct port *p)
 		port_retry_later(p);
 }
 
-/* -- life --------------------------------------------------------------------------------------- */
+/* -- life --------------------------------------------------------------------------- */
 
 static int port_init(struct port *p, struct conn *c, enum conn_port which, int fd)
 {
@@ -565,7 +570,7 @@ void conn_flush_blocking(struct conn *c, int ms)
 		struct port *p = &c->ports[i];
 
 		while (p->src && port_write(p) == -EAGAIN) {
-			struct pollfd pfd = {.fd = p->fd, .events = POLLOUT};
+			struct pollfd pfd = { .fd = p->fd, .events = POLLOUT };
 			uint64_t now = now_ns();
 
 			if (now >= end || poll(&pfd, 1, (int)((end - now) / 1000000) + 1) < 0)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connection to the host: two ports, frames, sequence numbers, bounded output queues, HELLO. What frames mean is the
- * session's business (session.h). Thread: the loop's. Nothing blocks but conn_flush_blocking().
+/* The connection to the host: two ports, frames, sequence numbers, bounded output queues, HELLO. What frames mean is
+ * the session's business (session.h). Thread: the loop's. Nothing blocks but conn_flush_blocking().
  *
- * | state of a port | what comes in                                         | next                                     |
+ * | state of a port | what comes in                                         | next |
  * |-----------------|-------------------------------------------------------|------------------------------------------|
- * | AWAIT           | bytes are skipped up to a HELLO                       | PENDING                                  |
- * | PENDING         | another HELLO replaces the first, the rest is dropped | UP (both) once the other has the same one |
- * | UP              | frames in order to on_frame; a HELLO: on_reset        | PENDING, the other port AWAIT            |
- * | UP              | malformed: on_reset, BYE                              | AWAIT, both                              |
+ * | AWAIT           | bytes are skipped up to a HELLO                       | PENDING | | PENDING         | another
+ * HELLO replaces the first, the rest is dropped | UP (both) once the other has the same one | | UP              |
+ * frames in order to on_frame; a HELLO: on_reset        | PENDING, the other port AWAIT            | | UP | malformed:
+ * on_reset, BYE                              | AWAIT, both                              |
  */
 #ifndef CRUCIBLE_AGENT_CONN_H
 #define CRUCIBLE_AGENT_CONN_H
@@ -22,8 +22,9 @@ struct conn;
 enum conn_port { CONN_CONTROL, CONN_BULK, CONN_PORT_COUNT };
 
 struct conn_ops {
-	/* A frame of an established epoch, in order; its payload dies with the call. Returns 0; -EBADMSG when the frame may
-	 * not come here or now: the connection is then reset; -EAGAIN: not yet, the port stops there until conn_retry(). */
+	/* A frame of an established epoch, in order; its payload dies with the call. Returns 0; -EBADMSG when the frame
+	 * may not come here or now: the connection is then reset; -EAGAIN: not yet, the port stops there until
+	 * conn_retry(). */
 	int (*on_frame)(void *arg, enum conn_port port, const struct ag_frame *f);
 	/* Both ports have the same HELLO: answer it with conn_hello() and return 0, or refuse it (BYE) with -errno. */
 	int (*on_hello)(void *arg, const void *json, size_t len);
@@ -41,11 +42,12 @@ struct conn *conn_free(struct conn *c); /* NULL is fine; returns NULL */
 
 /* Queue one frame; it is written when the loop's round ends. -ENOBUFS: beyond the hard bound of the queue, or no memory
  * (the connection is then reset: a frame that is missing cannot be made good). */
-int conn_send(struct conn *c, enum conn_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
+int conn_send(struct conn *c, enum conn_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data,
+	      size_t len);
 /* The answer to HELLO: sequence numbers begin anew. */
 int conn_hello(struct conn *c, const void *json, size_t len);
-/* A frame on bulk whose payload the caller fills in place: at most @cap bytes into *@ret, then conn_commit() with what it has,
- * or nothing at all. Nothing else may be sent in between. Errors: -ENOBUFS. */
+/* A frame on bulk whose payload the caller fills in place: at most @cap bytes into *@ret, then conn_commit() with what
+ * it has, or nothing at all. Nothing else may be sent in between. Errors: -ENOBUFS. */
 int conn_reserve(struct conn *c, size_t cap, uint8_t **ret);
 void conn_commit(struct conn *c, uint8_t type, uint8_t flags, uint32_t stream, size_t len);
 /* Offer the frame that was refused with -EAGAIN again, soon. Fine when there is none. */

@@ -14,7 +14,7 @@
 #include "agent/boot.h"
 #include "base/fd.h"
 
-#define ORDER_MAX (64u * 1024)
+#define ORDER_MAX    (64u * 1024)
 #define PORT_WAIT_MS 10000
 
 /* Load one module, then give its pages back: nobody reads the file again. */
@@ -57,7 +57,7 @@ int boot_modules(struct agent *a, struct err *e)
 /* The device appears when its driver has heard of it, and says ENXIO for an instant longer. */
 static int open_port(const char *path, struct err *e)
 {
-	const struct timespec step = {.tv_nsec = 500000};
+	const struct timespec step = { .tv_nsec = 500000 };
 	int fd = -1;
 
 	for (int i = 0; i < 2 * PORT_WAIT_MS; i++) {
@@ -85,7 +85,7 @@ int boot_ports(struct agent *a, struct err *e)
 int boot_loopback(struct agent *a, struct err *e)
 {
 	AUTO_FD fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq ifr = {.ifr_name = "lo"};
+	struct ifreq ifr = { .ifr_name = "lo" };
 
 	(void)e;
 	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &ifr) < 0)

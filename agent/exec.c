@@ -1,85 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * The invariants: a command whose process was made sends exactly one EXIT in its epoch, after the last byte of output that it
- * counts; its cgroup and descriptors exist until nothing of it lives; a struct exec is freed from one place, exec_settle(), which every event
- * of a lingering one comes to, and never while one of its own callbacks is on the stack (exec_settle() defers).
+ * The invariants: a command whose process was made sends exactly one EXIT in its epoch, after the last byte of output
+ * that it counts; its cgroup and descriptors exist until nothing of it lives; a struct exec is freed from one place,
+ * exec_settle(), which every event of a lingering one comes to, and never while one of its own callbacks is on the
+ * stack (exec_settle() defers).
  *
- * The end of a command is the end of its own process (reaped), not the end of its output: what stands in the pipes at that instant was
- * written by it or before it ended, so just that is still sent; what background children write later is dropped. */
-#include "agent/exec.h"
+ * The end of a command is the end of its own process (reaped), not the end of its output: what stands in the pipes at
+ * that instant was written by it or before it ended, so just that is still sent; what background children write later
+ * is dropped. */
+#include "agent/exec_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/child.h"
 #include "agent/pty.h"
-#include "agent/record.h"
-#include "agent/request.h"
-#include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/wire.h"
 
 #define LINGERING_MAX AG_EXECS_MAX
-#define EXIT_MAX 8192u
-#define SIGNO_MAX 64u
+#define EXIT_MAX      8192u
+#define SIGNO_MAX     64u
 
-enum exec_state { EXEC_SCRIPT, EXEC_STARTING, EXEC_RUNNING, EXEC_ENDING, EXEC_LINGERING };
-
-struct exec {
-	struct execs *set;
-	struct exec *next;
-	uint32_t stream; /* 0: of an older epoch, or forgotten by the host */
-	enum exec_state state;
-	struct exec_req req;
-	uint64_t serial; /* names its script */
-	struct cgroup cgroup;
-
-	pid_t pid;	/* 0: none, or reaped */
-	int err_fd;	/* STARTING: the child's words */
-	loop_id err_src;
-	int script_fd;	/* SCRIPT: written; then read-only until the start */
-	uint32_t script_window, script_consumed;
-	char script_name[32]; /* in the scripts directory; "": none */
-
-	struct input in;
-	struct output out[2]; /* stdout, stderr */
-	loop_id deadline;
-	uint64_t started_ns;
-	bool want_kill; /* killed before it began */
-
-	int events_fd; /* LINGERING: the cgroup's events */
-	loop_id events_src;
-	loop_id settle; /* deferred */
-	struct record record;
-};
-
-struct execs {
-	struct loop *loop;
-	struct conn *conn;
-	const struct guest *guest;
-	struct limits *limits;
-	struct streams streams;
-	struct exec *list;
-	size_t running, lingering;
-	uint64_t serial;
-	struct buf json;      /* of an EXEC that comes in several frames */
-	uint32_t json_stream; /* whose; 0: none */
-	uint32_t gone[AG_EXECS_MAX]; /* streams that ended last, a ring: input for them may still be under way */
-	size_t gone_at;
-};
-
-static void exec_ended(struct exec *x);
-static void exec_settle(struct exec *x);
-
-/* -- telling the host ---------------------------------------------------------------------------------- */
+/* -- telling the host --------------------------------------------------------------- */
 
 static void send_control(struct exec *x, uint8_t type, const void *data, size_t len)
 {
@@ -87,19 +35,28 @@ static void send_control(struct exec *x, uint8_t type, const void *data, size_t 
 		conn_send(x->set->conn, CONN_CONTROL, type, 0, x->stream, data, len);
 }
 
-static void send_started(struct exec *x)
+void exec_began(struct exec *x)
 {
-	char text[32];
-	int n = snprintf(text, sizeof(text), "{\"pid\":%d}", x->pid);
+	AUTO_JSON *o = json_object_new_object();
+	char path[SCRIPT_PATH_CAP];
+	const char *line;
 
-	send_control(x, AG_EXEC_STARTED, text, (size_t)n);
+	json_object_object_add(o, "pid", json_object_new_int(x->pid));
+	if (x->req.script) {
+		exec_script_path(x, path);
+		json_object_object_add(o, "script", json_object_new_string(path));
+	}
+	line = json_line(o);
+	if (line)
+		send_control(x, AG_EXEC_STARTED, line, strlen(line));
 }
 
 static void send_exit(struct exec *x)
 {
-	static const char no_memory[] = "{\"exit_code\":-1,\"signal\":\"\",\"timed_out\":false,\"oom_killed\":false,"
-					"\"error\":\"the guest's agent has no memory for the record\",\"stdout_bytes\":0,"
-					"\"stderr_bytes\":0,\"duration_ns\":0,\"usage\":{}}";
+	static const char no_memory[] =
+		"{\"exit_code\":-1,\"signal\":\"\",\"timed_out\":false,\"oom_killed\":false,"
+		"\"error\":\"the guest's agent has no memory for the record\",\"stdout_bytes\":0,"
+		"\"stderr_bytes\":0,\"duration_ns\":0,\"usage\":{}}";
 	struct buf text;
 
 	x->record.stdout_bytes = x->out[0].sent;
@@ -112,7 +69,7 @@ static void send_exit(struct exec *x)
 	buf_fini(&text);
 }
 
-/* -- life -------------------------------------------------------------------------------------------------- */
+/* -- life --------------------------------------------------------------------------- */
 
 static struct exec *exec_new(struct execs *set, uint32_t stream)
 {
@@ -194,7 +151,9 @@ static struct exec *find_stream(struct execs *set, uint32_t stream)
 	return NULL;
 }
 
-/* -- lingering ---------------------------------------------------------------------------------------------- */
+/* -- lingering ---------------------------------------------------------------------- */
+
+static void exec_settle(struct exec *x);
 
 static void on_cgroup_events(void *arg, uint32_t events)
 {
@@ -275,9 +234,9 @@ static void exec_linger(struct exec *x)
 	exec_settle(x);
 }
 
-/* -- the end --------------------------------------------------------------------------------------------------- */
+/* -- the end ------------------------------------------------------------------------ */
 
-static void exec_finish(struct exec *x)
+void exec_finish(struct exec *x)
 {
 	send_exit(x);
 	exec_linger(x);
@@ -288,7 +247,7 @@ static bool in_tail(const struct output *o)
 	return o->set && o->state == OUT_TAIL;
 }
 
-static void on_tail(void *arg)
+void exec_tail(void *arg)
 {
 	struct exec *x = arg;
 
@@ -296,7 +255,7 @@ static void on_tail(void *arg)
 		exec_finish(x);
 }
 
-static void on_eof(void *arg)
+void exec_eof(void *arg)
 {
 	exec_settle(arg);
 }
@@ -316,13 +275,13 @@ static void exec_ended(struct exec *x)
 }
 
 /* It never became a process, or not the one that was asked for. */
-static void exec_failed(struct exec *x, const struct err *e)
+void exec_failed(struct exec *x, const struct err *e)
 {
 	snprintf(x->record.error, sizeof(x->record.error), "%s", e->msg);
 	x->record.began = false;
 }
 
-static void exec_kill(struct exec *x)
+void exec_kill(struct exec *x)
 {
 	if (cgroup_kill(&x->cgroup) == 0)
 		return;
@@ -333,7 +292,7 @@ static void exec_kill(struct exec *x)
 	}
 }
 
-static void on_deadline(void *arg)
+void exec_timeout(void *arg)
 {
 	struct exec *x = arg;
 
@@ -342,247 +301,29 @@ static void on_deadline(void *arg)
 	exec_kill(x);
 }
 
-/* -- the start ----------------------------------------------------------------------------------------------------- */
-
-/* The child's words, or the end of file that a successful exec makes. */
-static void read_child_words(struct exec *x)
-{
-	struct err e;
-	ssize_t n = read(x->err_fd, &e, sizeof(e));
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	loop_del(x->set->loop, &x->err_src);
-	fd_close(&x->err_fd);
-	if (x->state == EXEC_STARTING)
-		x->state = EXEC_RUNNING;
-	if (n == (ssize_t)sizeof(e)) {
-		e.msg[sizeof(e.msg) - 1] = '\0';
-		exec_failed(x, &e); /* the process is about to end: EXIT follows then */
-	} else {
-		send_started(x);
-	}
-}
-
-static void on_child_words(void *arg, uint32_t events)
-{
-	(void)events;
-	read_child_words(arg);
-}
-
-/* The command's ends of its streams, closed when the child has them. */
-struct ends {
-	int in, out, err;
-};
-
-static void ends_close(struct ends *e)
-{
-	fd_close(&e->in);
-	fd_close(&e->out);
-	fd_close(&e->err);
-}
-#define AUTO_ENDS __attribute__((cleanup(ends_close))) struct ends
-
-static int make_pipe(int *ret_ours, int *ret_theirs, bool we_write, struct err *e)
-{
-	int fds[2];
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return err_set(e, -errno, "standard streams: %s", strerror(errno));
-	*ret_ours = fds[we_write];
-	*ret_theirs = fds[!we_write];
-	fd_set_nonblock(*ret_ours, true);
-	return 0;
-}
-
-static int open_output(struct exec *x, int i, int *fd, struct err *e)
-{
-	struct output *o = &x->out[i];
-	int r = output_open(o, &x->set->streams, x->stream, i == 0 ? AG_STDOUT : AG_STDERR, fd, x->req.tty);
-
-	o->on_tail = on_tail;
-	o->on_eof = on_eof;
-	o->arg = x;
-	return r < 0 ? err_set(e, r, "standard streams: %s", strerror(-r)) : 0;
-}
-
-static int open_tty(struct exec *x, struct ends *ends, struct err *e)
-{
-	AUTO_FD master = -1;
-	AUTO_FD master2 = -1;
-	int r;
-
-	if (x->set->guest->tty_fd < 0)
-		return err_set(e, -ENOTSUP, "tty: this guest has no /dev/pts");
-	r = pty_open(x->set->guest->tty_fd, x->req.rows, x->req.cols, &master, &ends->in, e);
-	if (r < 0)
-		return r;
-	master2 = fcntl(master, F_DUPFD_CLOEXEC, 3);
-	ends->out = fcntl(ends->in, F_DUPFD_CLOEXEC, 3);
-	ends->err = fcntl(ends->in, F_DUPFD_CLOEXEC, 3);
-	if (master2 < 0 || ends->out < 0 || ends->err < 0)
-		return err_set(e, -errno, "tty: %s", strerror(errno));
-	r = open_output(x, 0, &master, e);
-	if (r < 0)
-		return r;
-	input_start(&x->in, &master2, true);
-	if (!x->req.has_stdin)
-		input_data(&x->in, NULL, 0, true);
-	return 0;
-}
-
-static int open_pipes(struct exec *x, struct ends *ends, struct err *e)
-{
-	AUTO_FD in = -1;
-	AUTO_FD out = -1;
-	AUTO_FD err = -1;
-	int r;
-
-	if (x->req.has_stdin)
-		r = make_pipe(&in, &ends->in, true, e);
-	else
-		r = (ends->in = fcntl(x->set->guest->null_fd, F_DUPFD_CLOEXEC, 3)) < 0
-			    ? err_set(e, -errno, "standard input: %s", strerror(errno))
-			    : 0;
-	if (r == 0)
-		r = make_pipe(&out, &ends->out, false, e);
-	if (r == 0)
-		r = make_pipe(&err, &ends->err, false, e);
-	if (r < 0)
-		return r;
-	r = open_output(x, 0, &out, e);
-	if (r == 0)
-		r = open_output(x, 1, &err, e);
-	if (r == 0)
-		input_start(&x->in, &in, false);
-	return r;
-}
-
-static int start_child(struct exec *x, struct err *e)
-{
-	struct execs *set = x->set;
-	const struct cgroup_limits want = {
-		.label = x->req.name, .memory_bytes = x->req.memory_bytes, .pids = x->req.pids};
-	AUTO_ENDS ends = {-1, -1, -1};
-	char script[sizeof(set->guest->scripts_path) + sizeof(x->script_name) + 1];
-	struct child_plan plan = {.guest = set->guest, .req = &x->req, .cgroup = &x->cgroup, .script_fd = x->script_fd};
-	int r;
-
-	r = cgroup_make(set->limits, &want, &x->cgroup, e);
-	if (r == 0)
-		r = x->req.tty ? open_tty(x, &ends, e) : open_pipes(x, &ends, e);
-	if (r < 0)
-		return r;
-	snprintf(script, sizeof(script), "%s/%s", set->guest->scripts_path, x->script_name);
-	plan.script = script;
-	plan.stdio[0] = ends.in;
-	plan.stdio[1] = ends.out;
-	plan.stdio[2] = ends.err;
-	x->started_ns = now_ns();
-	r = child_start(&plan, &x->pid, &x->err_fd, e);
-	if (r < 0)
-		return r;
-	x->record.began = true;
-	x->state = EXEC_STARTING;
-	r = loop_add(set->loop, x->err_fd, EPOLLIN, on_child_words, x, &x->err_src);
-	if (r == 0 && x->req.timeout_ms)
-		r = loop_timer(set->loop, x->started_ns + x->req.timeout_ms * 1000000u, on_deadline, x, &x->deadline);
-	if (r < 0) {
-		/* It exists, but could not be kept to its deadline: it must not. EXIT follows when it is reaped. */
-		err_set(e, r, "no memory to watch the command");
-		exec_failed(x, e);
-		exec_kill(x);
-	}
-	return 0;
-}
-
-/* Start, or say why not. */
-static void exec_start(struct exec *x)
-{
-	struct err e = {0};
-
-	if (start_child(x, &e) == 0)
-		return;
-	exec_failed(x, &e);
-	output_close(&x->out[0]);
-	output_close(&x->out[1]);
-	exec_finish(x);
-}
-
-/* -- scripts -------------------------------------------------------------------------------------------------------- */
-
-static int script_open(struct exec *x, struct err *e)
-{
-	int dir = x->set->guest->scripts_fd;
-
-	if (dir < 0)
-		return err_set(e, -ENOENT, "script: the guest has no place for it");
-	snprintf(x->script_name, sizeof(x->script_name), "script-%llu", (unsigned long long)x->serial);
-	unlinkat(dir, x->script_name, 0); /* a guest's own file of that name */
-	x->script_fd = openat(dir, x->script_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700);
-	return x->script_fd < 0 ? err_set(e, -errno, "script: cannot store it: %s", strerror(errno)) : 0;
-}
-
-/* Written by nobody any more: an executable that is open for writing cannot be executed. */
-static int script_close(struct exec *x, struct err *e)
-{
-	fd_close(&x->script_fd);
-	x->script_fd = openat(x->set->guest->scripts_fd, x->script_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	return x->script_fd < 0 ? err_set(e, -errno, "script: cannot read it: %s", strerror(errno)) : 0;
-}
-
-static int script_data(struct exec *x, const struct ag_frame *f)
-{
-	struct err e = {0};
-	int r = 0;
-
-	if (x->state != EXEC_SCRIPT)
-		return -EBADMSG; /* there is none, or this is behind its end */
-	if (f->len > x->script_window)
-		return -EBADMSG;
-	x->script_window -= f->len;
-	if (f->len) {
-		r = fd_write_all(x->script_fd, f->payload, f->len);
-		if (r < 0)
-			err_set(&e, r, "script: cannot store it: %s", strerror(-r));
-		stream_consumed(&x->set->streams, x->stream, AG_SCRIPT, &x->script_window, &x->script_consumed, f->len);
-	}
-	if (r == 0 && f->flags & AG_EOF) {
-		r = script_close(x, &e);
-		if (r == 0) {
-			exec_start(x);
-			return 0;
-		}
-	}
-	if (r < 0) {
-		exec_failed(x, &e);
-		exec_finish(x);
-	}
-	return 0;
-}
-
-/* -- frames ------------------------------------------------------------------------------------------------------------ */
+/* -- frames ------------------------------------------------------------------------- */
 
 static void exec_open(struct execs *set, uint32_t stream, const void *json, size_t len)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	struct exec *x;
 	int r;
 
 	limit_lingering(set);
 	x = exec_new(set, stream);
 	if (!x) {
-		struct exec none = {.set = set, .stream = stream};
+		struct exec none = { .set = set, .stream = stream };
 
 		snprintf(none.record.error, sizeof(none.record.error), "the guest's agent has no memory");
 		send_exit(&none);
 		return;
 	}
-	r = set->running > AG_EXECS_MAX ? err_set(&e, -EBUSY, "%u commands run in this guest: no more", AG_EXECS_MAX) : 0;
+	r = set->running > AG_EXECS_MAX ? err_set(&e, -EBUSY, "%u commands run in this guest: no more", AG_EXECS_MAX)
+					: 0;
 	if (r == 0)
 		r = exec_req_parse(json, len, &x->req, &e);
 	if (r == 0 && x->req.script)
-		r = script_open(x, &e);
+		r = exec_script_open(x, &e);
 	if (r < 0) {
 		exec_failed(x, &e);
 		exec_finish(x);
@@ -618,7 +359,7 @@ static int on_data(struct exec *x, const struct ag_frame *f)
 		return -EBADMSG;
 	if (x->state > EXEC_RUNNING)
 		return 0; /* it was under way when the command ended */
-	return which == AG_SCRIPT ? script_data(x, f) : input_data(&x->in, f->payload, f->len, f->flags & AG_EOF);
+	return which == AG_SCRIPT ? exec_script_data(x, f) : input_data(&x->in, f->payload, f->len, f->flags & AG_EOF);
 }
 
 static int on_credit(struct exec *x, const struct ag_frame *f)
@@ -651,7 +392,7 @@ static int on_signal(struct exec *x, const struct ag_frame *f)
 
 static int on_kill(struct exec *x)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (x->state == EXEC_SCRIPT) {
 		err_set(&e, -ECANCELED, "killed before it began");
@@ -714,7 +455,7 @@ int execs_frame(struct execs *set, const struct ag_frame *f)
 	}
 }
 
-/* -- all of them ------------------------------------------------------------------------------------------------------------ */
+/* -- all of them -------------------------------------------------------------------- */
 
 bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage *ru)
 {
@@ -725,7 +466,7 @@ bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage 
 		x->record.status = status;
 		x->record.ru = *ru;
 		if (x->err_fd >= 0)
-			read_child_words(x); /* STARTED, or the reason, comes before EXIT */
+			exec_read_words(x); /* STARTED, or the reason, comes before EXIT */
 		x->pid = 0;
 		exec_ended(x);
 		return true;
@@ -793,7 +534,7 @@ int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limi
 	set->conn = c;
 	set->guest = g;
 	set->limits = lim;
-	set->streams = (struct streams){.loop = l, .conn = c, .guest = g};
+	set->streams = (struct streams){ .loop = l, .conn = c, .guest = g };
 	buf_init(&set->json, AG_EXEC_JSON_MAX);
 	*ret = set;
 	return 0;

@@ -25,12 +25,13 @@
 
 struct execs;
 
-int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limits *lim, struct execs **ret); /* -ENOMEM */
+int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limits *lim,
+	      struct execs **ret);	   /* -ENOMEM */
 struct execs *execs_free(struct execs *x); /* kills all of them; NULL is fine; returns NULL */
 
-/* Frames of the host. 0 or -EBADMSG; a frame for a stream that has ended, or never was, is fine and does nothing. -EAGAIN: DATA for a stream
- * that is not known: its EXEC travels on the other port and may not be here yet. Offer it again after the next EXEC, or
- * execs_give_up() on that stream first. */
+/* Frames of the host. 0 or -EBADMSG; a frame for a stream that has ended, or never was, is fine and does nothing.
+ * -EAGAIN: DATA for a stream that is not known: its EXEC travels on the other port and may not be here yet. Offer it
+ * again after the next EXEC, or execs_give_up() on that stream first. */
 int execs_frame(struct execs *x, const struct ag_frame *f);
 bool execs_takes(uint8_t type); /* is a frame of that type theirs? */
 void execs_give_up(struct execs *x, uint32_t stream);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of the file operations: arguments, attributes, handles, and the list. A handle is generation << 16 | slot + 1,
- * so 0 is none. */
+/* The frame of the file operations: arguments, attributes, handles, and the list. A handle is generation << 16 | slot +
+ * 1, so 0 is none. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ int path_at(struct files *f, struct wire_rd *r, struct path *p)
 	return p->dir < 0 ? p->dir : 0;
 }
 
-/* -- attributes ------------------------------------------------------------------------------------ */
+/* -- attributes --------------------------------------------------------------------- */
 
 static uint64_t time_ns(const struct timespec *ts)
 {
@@ -76,7 +76,7 @@ int put_attr_of(int fd, struct buf *out)
 	return fstat(fd, &st) < 0 ? -errno : put_stat(out, &st);
 }
 
-/* -- handles --------------------------------------------------------------------------------------- */
+/* -- handles ------------------------------------------------------------------------ */
 
 int handle_put(struct files *f, int *fd, uint32_t *ret)
 {
@@ -115,17 +115,32 @@ int handle_at(struct files *f, struct wire_rd *r, uint32_t handle)
 	return wire_done(r) < 0 ? -EINVAL : handle_fd(f, handle);
 }
 
-/* -- the list ------------------------------------------------------------------------------------------- */
+/* -- the list ----------------------------------------------------------------------- */
 
 static fs_op *const ops[] = {
-	[AG_FS_GETATTR] = fs_op_getattr,	  [AG_FS_FGETATTR] = fs_op_fgetattr,   [AG_FS_SETATTR] = fs_op_setattr,
-	[AG_FS_READLINK] = fs_op_readlink,	  [AG_FS_READDIR] = fs_op_readdir,	    [AG_FS_MKDIR] = fs_op_mkdir,
-	[AG_FS_UNLINK] = fs_op_unlink,	  [AG_FS_RMDIR] = fs_op_rmdir,	    [AG_FS_SYMLINK] = fs_op_symlink,
-	[AG_FS_RENAME] = fs_op_rename,	  [AG_FS_LINK] = fs_op_link,	    [AG_FS_OPEN] = fs_op_open,
-	[AG_FS_CREATE] = fs_op_create,	  [AG_FS_READ] = fs_op_read,	    [AG_FS_WRITE] = fs_op_write,
-	[AG_FS_RELEASE] = fs_op_release,	  [AG_FS_FSYNC] = fs_op_fsync,	    [AG_FS_STATFS] = fs_op_statfs,
-	[AG_FS_FALLOCATE] = fs_op_fallocate, [AG_FS_GETXATTR] = fs_op_getxattr,   [AG_FS_SETXATTR] = fs_op_setxattr,
-	[AG_FS_LISTXATTR] = fs_op_listxattr, [AG_FS_REMOVEXATTR] = fs_op_removexattr,
+	[AG_FS_GETATTR] = fs_op_getattr,
+	[AG_FS_FGETATTR] = fs_op_fgetattr,
+	[AG_FS_SETATTR] = fs_op_setattr,
+	[AG_FS_READLINK] = fs_op_readlink,
+	[AG_FS_READDIR] = fs_op_readdir,
+	[AG_FS_MKDIR] = fs_op_mkdir,
+	[AG_FS_UNLINK] = fs_op_unlink,
+	[AG_FS_RMDIR] = fs_op_rmdir,
+	[AG_FS_SYMLINK] = fs_op_symlink,
+	[AG_FS_RENAME] = fs_op_rename,
+	[AG_FS_LINK] = fs_op_link,
+	[AG_FS_OPEN] = fs_op_open,
+	[AG_FS_CREATE] = fs_op_create,
+	[AG_FS_READ] = fs_op_read,
+	[AG_FS_WRITE] = fs_op_write,
+	[AG_FS_RELEASE] = fs_op_release,
+	[AG_FS_FSYNC] = fs_op_fsync,
+	[AG_FS_STATFS] = fs_op_statfs,
+	[AG_FS_FALLOCATE] = fs_op_fallocate,
+	[AG_FS_GETXATTR] = fs_op_getxattr,
+	[AG_FS_SETXATTR] = fs_op_setxattr,
+	[AG_FS_LISTXATTR] = fs_op_listxattr,
+	[AG_FS_REMOVEXATTR] = fs_op_removexattr,
 	[AG_FS_IMPORT] = NULL, /* runs as an exec */
 };
 static_assert(ARRAY_LEN(ops) == AG_FS_OP_COUNT, "an operation without a function");
@@ -153,7 +168,7 @@ int files_new(int root_fd, int proc_fd, uint16_t generation, struct files **ret)
 
 	if (!f)
 		return -ENOMEM;
-	*f = (struct files){.root_fd = root_fd, .proc_fd = proc_fd, .generation = generation};
+	*f = (struct files){ .root_fd = root_fd, .proc_fd = proc_fd, .generation = generation };
 	for (size_t i = 0; i < ARRAY_LEN(f->fds); i++)
 		f->fds[i] = -1;
 	*ret = f;

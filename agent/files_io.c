@@ -9,7 +9,7 @@
 #include "agent/files_priv.h"
 #include "base/fd.h"
 
-#define XATTR_NAME_CAP 256u
+#define XATTR_NAME_CAP	256u
 #define XATTR_VALUE_MAX (60u * 1024)
 
 /* Looked at before it is opened: opening a device or a FIFO can do something. */
@@ -44,7 +44,9 @@ static int open_handle(struct files *f, const struct path *p, int flags, mode_t 
 
 /* What else a host's open(2) may carry means nothing here and is let pass; what changes how data is written is not. */
 #define OPEN_TAKEN (O_ACCMODE | O_TRUNC | O_APPEND)
-#define OPEN_IGNORED (O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOATIME | O_ASYNC | 0100000 /* O_LARGEFILE */)
+#define OPEN_IGNORED                                                                               \
+	(O_CREAT | O_EXCL | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOATIME | O_ASYNC | \
+	 0100000 /* O_LARGEFILE */)
 
 int fs_op_open(struct files *f, struct wire_rd *r, struct buf *out)
 {
@@ -188,7 +190,7 @@ int fs_op_fallocate(struct files *f, struct wire_rd *r, struct buf *out)
 	return fallocate(fd, (int)mode, (off_t)off, (off_t)len) < 0 ? -errno : 0;
 }
 
-/* -- extended attributes -------------------------------------------------------------------------------- */
+/* -- extended attributes ------------------------------------------------------------ */
 
 static bool is_user_xattr(const char *name)
 {

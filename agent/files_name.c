@@ -30,7 +30,7 @@ static struct timespec ns_time(uint64_t ns)
 		sec--;
 		rest += 1000000000;
 	}
-	return (struct timespec){.tv_sec = sec, .tv_nsec = rest};
+	return (struct timespec){ .tv_sec = sec, .tv_nsec = rest };
 }
 
 struct setattr {
@@ -38,15 +38,17 @@ struct setattr {
 	uint64_t size, atime_ns, mtime_ns;
 };
 
-#define SET_ALL (AG_SET_MODE | AG_SET_UID | AG_SET_GID | AG_SET_SIZE | AG_SET_ATIME | AG_SET_MTIME | AG_SET_ATIME_NOW | AG_SET_MTIME_NOW)
+#define SET_ALL                                                                                                 \
+	(AG_SET_MODE | AG_SET_UID | AG_SET_GID | AG_SET_SIZE | AG_SET_ATIME | AG_SET_MTIME | AG_SET_ATIME_NOW | \
+	 AG_SET_MTIME_NOW)
 
 static struct timespec set_time(uint32_t valid, uint32_t now, uint32_t given, uint64_t ns)
 {
 	if (valid & now)
-		return (struct timespec){.tv_nsec = UTIME_NOW};
+		return (struct timespec){ .tv_nsec = UTIME_NOW };
 	if (valid & given)
 		return ns_time(ns);
-	return (struct timespec){.tv_nsec = UTIME_OMIT};
+	return (struct timespec){ .tv_nsec = UTIME_OMIT };
 }
 
 static bool set_any_time(uint32_t valid)
@@ -116,8 +118,8 @@ static int setattr_path(struct files *f, const struct path *p, const struct seta
 	if (s->valid & AG_SET_SIZE)
 		r = truncate_at(p, s->size);
 	if (r == 0 && s->valid & (AG_SET_UID | AG_SET_GID) &&
-	    fchownat(p->dir, p->name, s->valid & AG_SET_UID ? s->uid : (uid_t)-1, s->valid & AG_SET_GID ? s->gid : (gid_t)-1,
-		     AT_SYMLINK_NOFOLLOW) < 0)
+	    fchownat(p->dir, p->name, s->valid & AG_SET_UID ? s->uid : (uid_t)-1,
+		     s->valid & AG_SET_GID ? s->gid : (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
 	if (r == 0 && s->valid & AG_SET_MODE)
 		r = chmod_at(f, p, s->mode);
@@ -272,7 +274,7 @@ int fs_op_link(struct files *f, struct wire_rd *r, struct buf *out)
 	return linkat(from.dir, from.name, to.dir, to.name, 0) < 0 ? -errno : put_attr_at(&to, out);
 }
 
-/* -- directories ------------------------------------------------------------------------------------- */
+/* -- directories -------------------------------------------------------------------- */
 
 struct kernel_dirent {
 	uint64_t ino;
@@ -294,7 +296,8 @@ static int put_dirent(int dir, const struct kernel_dirent *de, uint32_t max, str
 		return 1;
 	if (out->len + 12 + len + AG_ATTR_LEN > max)
 		return 0;
-	if (wire_put_u64(out, (uint64_t)de->next) < 0 || wire_put_bytes(out, de->name, len) < 0 || put_stat(out, &st) < 0) {
+	if (wire_put_u64(out, (uint64_t)de->next) < 0 || wire_put_bytes(out, de->name, len) < 0 ||
+	    put_stat(out, &st) < 0) {
 		out->len = before;
 		return 0;
 	}
@@ -316,7 +319,8 @@ static int put_dirents(int dir, uint32_t max, struct buf *out)
 			const struct kernel_dirent *de = (const void *)(raw.bytes + at);
 
 			if (!put_dirent(dir, de, max, out))
-				return out->len > before ? 0 : -EINVAL; /* @max holds not even one: never an endless loop */
+				return out->len > before ? 0
+							 : -EINVAL; /* @max holds not even one: never an endless loop */
 			at += de->len;
 		}
 	}
@@ -367,7 +371,7 @@ int fs_op_statfs(struct files *f, struct wire_rd *r, struct buf *out)
 		return -EINVAL;
 	if (fstatfs(f->root_fd, &s) < 0)
 		return -errno;
-	v = (const uint64_t[]){(uint64_t)s.f_bsize, s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree};
+	v = (const uint64_t[]){ (uint64_t)s.f_bsize, s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree };
 	for (size_t i = 0; i < 6 && e == 0; i++)
 		e = wire_put_u64(out, v[i]);
 	return e < 0 ? e : wire_put_u32(out, (uint32_t)s.f_namelen);

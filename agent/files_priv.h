@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What files.c, files_name.c and files_io.c share. Each operation reads its arguments, checks that the request ends there,
- * acts, and appends its answer: 0 or -errno (what it appended before an error is dropped). */
+/* What files.c, files_name.c and files_io.c share. Each operation reads its arguments, checks that the request ends
+ * there, acts, and appends its answer: 0 or -errno (what it appended before an error is dropped). */
 #ifndef CRUCIBLE_AGENT_FILES_PRIV_H
 #define CRUCIBLE_AGENT_FILES_PRIV_H
 
@@ -36,12 +36,14 @@ int put_stat(struct buf *out, const struct stat *st);
 int put_attr_at(const struct path *p, struct buf *out);
 int put_attr_of(int fd, struct buf *out);
 
-int handle_put(struct files *f, int *fd, uint32_t *ret); /* takes *fd when it succeeds; -ENFILE */
-int *handle_slot(struct files *f, uint32_t handle);	 /* NULL: stale */
-int handle_fd(struct files *f, uint32_t handle);	 /* -ESTALE */
+int handle_put(struct files *f, int *fd, uint32_t *ret);	    /* takes *fd when it succeeds; -ENFILE */
+int *handle_slot(struct files *f, uint32_t handle);		    /* NULL: stale */
+int handle_fd(struct files *f, uint32_t handle);		    /* -ESTALE */
 int handle_at(struct files *f, struct wire_rd *r, uint32_t handle); /* as path_at() */
 
 typedef int fs_op(struct files *f, struct wire_rd *r, struct buf *out);
-fs_op fs_op_getattr, fs_op_setattr, fs_op_readlink, fs_op_mkdir, fs_op_unlink, fs_op_rmdir, fs_op_symlink, fs_op_rename, fs_op_link, fs_op_readdir, fs_op_open, fs_op_create, fs_op_fgetattr, fs_op_read, fs_op_write, fs_op_release, fs_op_fsync, fs_op_fallocate, fs_op_statfs, fs_op_getxattr, fs_op_setxattr, fs_op_listxattr, fs_op_removexattr;
+fs_op fs_op_getattr, fs_op_setattr, fs_op_readlink, fs_op_mkdir, fs_op_unlink, fs_op_rmdir, fs_op_symlink, fs_op_rename,
+	fs_op_link, fs_op_readdir, fs_op_open, fs_op_create, fs_op_fgetattr, fs_op_read, fs_op_write, fs_op_release,
+	fs_op_fsync, fs_op_fallocate, fs_op_statfs, fs_op_getxattr, fs_op_setxattr, fs_op_listxattr, fs_op_removexattr;
 
 #endif

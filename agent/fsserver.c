@@ -42,10 +42,10 @@ struct fsserver {
 	struct request *head, **tail;
 	size_t count;
 	uint64_t head_since_ns; /* when the head came to be it */
-	loop_id watchdog;	/* fires when the head may be too old; looks again if a younger one has taken its place */
+	loop_id watchdog; /* fires when the head may be too old; looks again if a younger one has taken its place */
 };
 
-/* -- the child ------------------------------------------------------------------------------------------ */
+/* -- the child ---------------------------------------------------------------------- */
 
 struct child_args {
 	int sock, root_fd, proc_fd;
@@ -80,7 +80,7 @@ static int serve(void *arg)
 	return 0;
 }
 
-/* -- the agent's side -------------------------------------------------------------------------------------- */
+/* -- the agent's side --------------------------------------------------------------- */
 
 static void server_lost(struct fsserver *s, int reason);
 
@@ -166,8 +166,8 @@ static void on_gone(void *arg, int reason)
 
 static int server_start(struct fsserver *s)
 {
-	static const struct msgconn_ops ops = {.on_msg = on_msg, .on_gone = on_gone};
-	struct child_args args = {.root_fd = s->guest->root_fd, .proc_fd = s->guest->proc_fd};
+	static const struct msgconn_ops ops = { .on_msg = on_msg, .on_gone = on_gone };
+	struct child_args args = { .root_fd = s->guest->root_fd, .proc_fd = s->guest->proc_fd };
 	AUTO_FD ours = -1;
 	AUTO_FD theirs = -1;
 	int fds[2], keep[3], r;
@@ -198,8 +198,8 @@ static void server_stop(struct fsserver *s)
 /* A request that may be asked twice without harm. */
 static bool changes_nothing(uint8_t op)
 {
-	return op == AG_FS_GETATTR || op == AG_FS_FGETATTR || op == AG_FS_READLINK || op == AG_FS_READDIR || op == AG_FS_READ ||
-	       op == AG_FS_STATFS || op == AG_FS_GETXATTR || op == AG_FS_LISTXATTR;
+	return op == AG_FS_GETATTR || op == AG_FS_FGETATTR || op == AG_FS_READLINK || op == AG_FS_READDIR ||
+	       op == AG_FS_READ || op == AG_FS_STATFS || op == AG_FS_GETXATTR || op == AG_FS_LISTXATTR;
 }
 
 static int give(struct fsserver *s, const struct request *q)
@@ -247,13 +247,13 @@ int fsserver_request(struct fsserver *s, uint8_t op, uint32_t id, const void *da
 	r = server_ready(s);
 	q = malloc(sizeof(*q) + len);
 	if (!q || r < 0) {
-		struct request none = {.id = id, .op = op};
+		struct request none = { .id = id, .op = op };
 
 		free(q);
 		answer_error(s, &none, r < 0 ? r : -ENOMEM);
 		return 0;
 	}
-	*q = (struct request){.id = id, .op = op, .len = len};
+	*q = (struct request){ .id = id, .op = op, .len = len };
 	if (len)
 		memcpy(q->data, data, len);
 	if (!s->head)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file server: a child process that does the file operations (files.h), and the agent's side of it, which passes requests on and
- * answers for a server that hangs or was killed. Thread: the loop's. Nothing here blocks.
+/* The file server: a child process that does the file operations (files.h), and the agent's side of it, which passes
+ * requests on and answers for a server that hangs or was killed. Thread: the loop's. Nothing here blocks.
  *
- * Requests are worked off in order. The one at the head is the only one that a lost server can have begun: it is answered
- * -ETIMEDOUT (no answer within FSSERVER_HANG_MS), or after a death once more asked if it changes nothing, else -EIO. The others go to
- * the next server as if nothing had happened, but that handles are -ESTALE there. */
+ * Requests are worked off in order. The one at the head is the only one that a lost server can have begun: it is
+ * answered -ETIMEDOUT (no answer within FSSERVER_HANG_MS), or after a death once more asked if it changes nothing, else
+ * -EIO. The others go to the next server as if nothing had happened, but that handles are -ESTALE there. */
 #ifndef CRUCIBLE_AGENT_FSSERVER_H
 #define CRUCIBLE_AGENT_FSSERVER_H
 
@@ -15,7 +15,7 @@
 #include "agent/proto.h"
 #include "base/loop.h"
 
-#define FSSERVER_HANG_MS 5000u
+#define FSSERVER_HANG_MS       5000u
 #define FSSERVER_FSYNC_HANG_MS 30000u /* a slow disk is not a dead one */
 
 struct fsserver;

@@ -18,7 +18,7 @@ struct guest {
 	int cgroup_fd;	/* a cgroup2 directory of the agent's own */
 	int scripts_fd; /* the directory of script files, small and the agent's own */
 	int tty_fd;	/* /dev/pts, O_PATH: terminals are opened through its ptmx */
-	char scripts_path[128]; /* how commands see it */
+	char scripts_path[192]; /* how commands see it */
 };
 
 /* Things that the host asked for, or counts on, and that this guest cannot keep: told in HELLO, none silently. */

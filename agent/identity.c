@@ -23,7 +23,7 @@
 #endif
 #define CLOCK_NEAR_NS 1000000ll /* nearer than a millisecond is the same */
 
-/* -- parsing ------------------------------------------------------------------------------------------- */
+/* -- parsing ------------------------------------------------------------------------ */
 
 static int hex_digit(char c)
 {
@@ -57,7 +57,8 @@ static int parse_hostname(const char *name, struct hello *h, struct err *e)
 {
 	size_t len = strlen(name);
 
-	if (len > HOSTNAME_MAX || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != len)
+	if (len > HOSTNAME_MAX ||
+	    strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != len)
 		return err_set(e, -EINVAL, "hostname: letters, digits, . - _ and at most %u of them", HOSTNAME_MAX);
 	memcpy(h->hostname, name, len + 1);
 	return 0;
@@ -82,7 +83,7 @@ static int parse_texts(struct json_object *o, struct hello *h, struct err *e)
 	const struct {
 		const char *key;
 		int (*parse)(const char *text, struct hello *h, struct err *e);
-	} texts[] = {{"entropy", parse_entropy}, {"hostname", parse_hostname}, {"instance", parse_instance}};
+	} texts[] = { { "entropy", parse_entropy }, { "hostname", parse_hostname }, { "instance", parse_instance } };
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(texts) && r == 0; i++) {
@@ -97,19 +98,19 @@ static int parse_texts(struct json_object *o, struct hello *h, struct err *e)
 
 int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 {
-	struct hello h = {0};
+	struct hello h = { 0 };
 	const struct {
 		const char *key;
 		uint64_t max, *to;
 	} numbers[] = {
-		{"version_min", UINT32_MAX, &h.version_min},
-		{"version_max", UINT32_MAX, &h.version_max},
-		{"epoch", UINT64_MAX, &h.epoch},
-		{"wall_ns", INT64_MAX, &h.wall_ns},
-		{"root_mib", UINT32_MAX, &h.root_mib},
-		{"memory_bytes", INT64_MAX, &h.memory_bytes},
-		{"cpu_percent", 1000000, &h.cpu_percent},
-		{"pids", UINT32_MAX, &h.pids},
+		{ "version_min", UINT32_MAX, &h.version_min },
+		{ "version_max", UINT32_MAX, &h.version_max },
+		{ "epoch", UINT64_MAX, &h.epoch },
+		{ "wall_ns", INT64_MAX, &h.wall_ns },
+		{ "root_mib", UINT32_MAX, &h.root_mib },
+		{ "memory_bytes", INT64_MAX, &h.memory_bytes },
+		{ "cpu_percent", 1000000, &h.cpu_percent },
+		{ "pids", UINT32_MAX, &h.pids },
 	};
 	AUTO_JSON *o = NULL;
 	int r = json_parse(json, len, &o, e);
@@ -123,12 +124,12 @@ int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 	return r;
 }
 
-/* -- doing --------------------------------------------------------------------------------------------- */
+/* -- doing -------------------------------------------------------------------------- */
 
 static void take_entropy(const struct guest *g, const struct hello *h, struct unenforced *u)
 {
 	/* struct rand_pool_info: bits, bytes, and the bytes. */
-	int pool[2 + ENTROPY_BYTES / sizeof(int)] = {(int)h->entropy_len * 8, (int)h->entropy_len};
+	int pool[2 + ENTROPY_BYTES / sizeof(int)] = { (int)h->entropy_len * 8, (int)h->entropy_len };
 
 	static_assert(offsetof(struct rand_pool_info, buf) == 2 * sizeof(int), "the kernel's layout");
 	memcpy(pool + 2, h->entropy, h->entropy_len);
@@ -180,7 +181,8 @@ static void take_machine_id(const struct guest *g, const struct hello *h, struct
 
 static void take_clock(const struct hello *h, struct unenforced *u)
 {
-	struct timespec ts = {.tv_sec = (time_t)(h->wall_ns / 1000000000u), .tv_nsec = (long)(h->wall_ns % 1000000000u)};
+	struct timespec ts = { .tv_sec = (time_t)(h->wall_ns / 1000000000u),
+			       .tv_nsec = (long)(h->wall_ns % 1000000000u) };
 	int64_t ahead = (int64_t)(wall_ns() - h->wall_ns);
 
 	if (ahead > -CLOCK_NEAR_NS && ahead < CLOCK_NEAR_NS)
@@ -198,7 +200,8 @@ static uint64_t get_le(const uint8_t *p, size_t n)
 	return v;
 }
 
-/* How many blocks the ext4 on this disk has, and their size, by its superblock: statfs leaves out what it needs for itself. */
+/* How many blocks the ext4 on this disk has, and their size, by its superblock: statfs leaves out what it needs for
+ * itself. */
 static int ext4_size(int disk_fd, uint64_t *ret_blocks, uint64_t *ret_block_bytes)
 {
 	uint8_t super[1024];
@@ -219,7 +222,8 @@ static void grow_root(const struct guest *g, uint64_t mib, struct unenforced *u)
 {
 	uint64_t want = mib << 20, disk, blocks, have, block_bytes;
 
-	if (g->disk_fd < 0 || ioctl(g->disk_fd, BLKGETSIZE64, &disk) < 0 || ext4_size(g->disk_fd, &have, &block_bytes) < 0) {
+	if (g->disk_fd < 0 || ioctl(g->disk_fd, BLKGETSIZE64, &disk) < 0 ||
+	    ext4_size(g->disk_fd, &have, &block_bytes) < 0) {
 		unenforced_add(u, "root_mib: the root is not an ext4 on a disk that could grow");
 		return;
 	}

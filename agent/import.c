@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libarchive reads the stream and writes the disk. What it is not trusted with is where it writes. It works from the root as its current
- * directory; names lose their leading "/" and "./"; links that lie on the way (/bin, /var/run) are followed here, inside the root (paths.h), so
- * that what libarchive gets has none; it is told to refuse links and ".." all the same, which settles every race. */
+/* libarchive reads the stream and writes the disk. What it is not trusted with is where it writes. It works from the
+ * root as its current directory; names lose their leading "/" and "./"; links that lie on the way (/bin, /var/run) are
+ * followed here, inside the root (paths.h), so that what libarchive gets has none; it is told to refuse links and ".."
+ * all the same, which settles every race. */
 #include "agent/import.h"
 
 #include <archive.h>
@@ -15,13 +16,12 @@
 #include "agent/paths.h"
 
 #define COMPLAINTS_MAX 100u
-#define BLOCK (64u * 1024)
-#define NAME_CAP 4096u
-#define NOT_TAR "this is not a tar stream"
-#define EXTRACT_FLAGS                                                                                                  \
-	(ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR |                 \
-	 ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT |               \
-	 ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS)
+#define BLOCK	       (64u * 1024)
+#define NAME_CAP       4096u
+#define NOT_TAR	       "this is not a tar stream"
+#define EXTRACT_FLAGS                                                                                  \
+	(ARCHIVE_EXTRACT_OWNER | ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_XATTR | \
+	 ARCHIVE_EXTRACT_SECURE_SYMLINKS | ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS)
 
 struct import {
 	int root_fd;
@@ -39,7 +39,8 @@ static void complain(struct import *i, const char *name, const char *words)
 	if (i->complaints == COMPLAINTS_MAX + 1)
 		n = snprintf(line, sizeof(line), "import: more complaints follow, not shown\n");
 	else
-		n = snprintf(line, sizeof(line), "import: %.200s%s%.200s\n", name, *name ? ": " : "", words ? words : "failed");
+		n = snprintf(line, sizeof(line), "import: %.200s%s%.200s\n", name, *name ? ": " : "",
+			     words ? words : "failed");
 	/* Nobody may be reading: then nobody is told. */
 	if (write(STDERR_FILENO, line, (size_t)n) < 0)
 		return;
@@ -58,7 +59,8 @@ static const char *relative(const char *name)
 	}
 }
 
-/* Replace the links in the first @len bytes of a relative @name by what they lead to, there already or not. A loop stays: it is refused. */
+/* Replace the links in the first @len bytes of a relative @name by what they lead to, there already or not. A loop
+ * stays: it is refused. */
 static void follow(struct import *i, char name[NAME_CAP], size_t len)
 {
 	char prefix[NAME_CAP], resolved[AG_PATH_MAX + 1];
@@ -196,7 +198,7 @@ static int run(struct import *i)
 
 int import_run(int root_fd)
 {
-	struct import i = {.root_fd = root_fd, .in = archive_read_new(), .disk = archive_write_disk_new()};
+	struct import i = { .root_fd = root_fd, .in = archive_read_new(), .disk = archive_write_disk_new() };
 	int r;
 
 	umask(0);

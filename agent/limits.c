@@ -14,13 +14,13 @@
 
 #include "base/fd.h"
 
-#define FILE_MAX (64u * 1024) /* of a cgroup file; longer is cut */
-#define DEPTH_MAX 16	      /* of cgroups that a command made below its own */
-#define RESERVE_MIN (16ull << 20)
-#define RESERVE_MAX (64ull << 20)
+#define FILE_MAX      (64u * 1024) /* of a cgroup file; longer is cut */
+#define DEPTH_MAX     16	   /* of cgroups that a command made below its own */
+#define RESERVE_MIN   (16ull << 20)
+#define RESERVE_MAX   (64ull << 20)
 #define RESERVE_TASKS 256u
 
-/* -- files -------------------------------------------------------------------------------------- */
+/* -- files -------------------------------------------------------------------------- */
 
 static int write_at(int dirfd, const char *file, const char *text)
 {
@@ -81,7 +81,7 @@ static uint64_t sum_values(const char *text, const char *key)
 	return sum;
 }
 
-/* -- all commands together ------------------------------------------------------------------------- */
+/* -- all commands together ---------------------------------------------------------- */
 
 /* Give the children of @dirfd one controller. */
 static bool enable(int dirfd, const char *controller)
@@ -109,8 +109,8 @@ static uint64_t usable_tasks(const struct guest *g)
 	return all > 2 * RESERVE_TASKS ? all - RESERVE_TASKS : all / 2;
 }
 
-/* How much memory all commands may have: what is free when nothing runs yet, less a reserve. So they meet their own limit before the
- * kernel meets its end, and the agent can always act. 0: not known. */
+/* How much memory all commands may have: what is free when nothing runs yet, less a reserve. So they meet their own
+ * limit before the kernel meets its end, and the agent can always act. 0: not known. */
 static uint64_t usable_memory(const struct guest *g)
 {
 	uint64_t total, free_now, reserve;
@@ -132,7 +132,7 @@ void limits_init(struct limits *l, const struct guest *g, struct unenforced *u)
 {
 	AUTO_FD cmds = -1;
 
-	*l = (struct limits){.cmds_fd = -1, .tasks = usable_tasks(g), .memory_bytes = usable_memory(g)};
+	*l = (struct limits){ .cmds_fd = -1, .tasks = usable_tasks(g), .memory_bytes = usable_memory(g) };
 	if (g->cgroup_fd < 0) {
 		unenforced_add(u, "cgroups: none in this guest: limits of commands, kill of whole process trees");
 		return;
@@ -163,7 +163,8 @@ static uint64_t smaller_limit(uint64_t a, uint64_t b)
 	return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids, struct unenforced *u)
+void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids,
+		      struct unenforced *u)
 {
 	char text[48];
 
@@ -198,7 +199,7 @@ void limits_fini(struct limits *l)
 	fd_close(&l->cmds_fd);
 }
 
-/* -- one command ------------------------------------------------------------------------------------ */
+/* -- one command -------------------------------------------------------------------- */
 
 static void make_name(struct limits *l, const char *label, char out[64])
 {
@@ -348,7 +349,7 @@ void cgroup_usage_get(const struct cgroup *c, struct cgroup_usage *ret)
 {
 	char text[4096];
 
-	*ret = (struct cgroup_usage){.valid = c->fd >= 0};
+	*ret = (struct cgroup_usage){ .valid = c->fd >= 0 };
 	if (!ret->valid)
 		return;
 	if (read_at(c->fd, "cpu.stat", text, sizeof(text)) == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guest's own cgroups (v2): `cmds` holds all commands together and is limited a bit under the guest's memory and tasks,
- * so that the agent, which stays outside of it, can always act; below it each command has one of its own. A guest without
- * cgroups, or without one of the controllers, still runs commands: what is lost is said by unenforced_add().
- * Thread: the loop's. Nothing blocks: cgroupfs answers from memory. */
+/* The guest's own cgroups (v2): `cmds` holds all commands together and is limited a bit under the guest's memory and
+ * tasks, so that the agent, which stays outside of it, can always act; below it each command has one of its own. A
+ * guest without cgroups, or without one of the controllers, still runs commands: what is lost is said by
+ * unenforced_add(). Thread: the loop's. Nothing blocks: cgroupfs answers from memory. */
 #ifndef CRUCIBLE_AGENT_LIMITS_H
 #define CRUCIBLE_AGENT_LIMITS_H
 
@@ -13,17 +13,18 @@
 #include "base/err.h"
 
 struct limits {
-	int cmds_fd;		/* -1: no cgroups */
-	bool memory, pids, cpu; /* these controllers work in `cmds` and below */
+	int cmds_fd;		      /* -1: no cgroups */
+	bool memory, pids, cpu;	      /* these controllers work in `cmds` and below */
 	uint64_t tasks, memory_bytes; /* what all commands together may have at most; 0: not known */
-	uint64_t serial;	/* names of command cgroups: never the same twice */
+	uint64_t serial;	      /* names of command cgroups: never the same twice */
 };
 
 /* Make `cmds` in the cgroup @g->cgroup_fd, which it must be possible to write to. Never fails: see @u. */
 void limits_init(struct limits *l, const struct guest *g, struct unenforced *u);
 void limits_fini(struct limits *l); /* kills what is left and removes `cmds` */
 /* The limits of all commands together; 0: none asked for, the guest's own reserve is kept all the same. */
-void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids, struct unenforced *u);
+void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids,
+		      struct unenforced *u);
 void limits_kill_all(struct limits *l);
 
 /* The cgroup of one command. */
@@ -31,14 +32,14 @@ struct cgroup {
 	int fd;	       /* the directory; -1: none */
 	char name[64]; /* in `cmds` */
 };
-#define CGROUP_NONE ((struct cgroup){.fd = -1})
+#define CGROUP_NONE ((struct cgroup){ .fd = -1 })
 
 struct cgroup_limits {
-	const char *label; /* words for people in the cgroup's name; may be NULL */
+	const char *label;	     /* words for people in the cgroup's name; may be NULL */
 	uint64_t memory_bytes, pids; /* 0: none */
 };
-/* Without cgroups: success, and @ret->fd is -1 (unless a limit is asked for: -ENOTSUP, so that none is silently dropped).
- * Errors: those of mkdir and write, in words. */
+/* Without cgroups: success, and @ret->fd is -1 (unless a limit is asked for: -ENOTSUP, so that none is silently
+ * dropped). Errors: those of mkdir and write, in words. */
 int cgroup_make(struct limits *l, const struct cgroup_limits *want, struct cgroup *ret, struct err *e);
 /* SIGKILL for everything in it and below. 0, -ENOENT without a cgroup, or -errno. */
 int cgroup_kill(const struct cgroup *c);

@@ -19,24 +19,25 @@
 #include "base/fd.h"
 
 #define NOFILE 16384u /* 1024 commands and as many that left children behind */
-#define NICE (-15)
+#define NICE   (-15)
 
-/* -- in a guest ------------------------------------------------------------------------------------------ */
+/* -- in a guest --------------------------------------------------------------------- */
 
 static const struct stage {
 	const char *name;
 	int (*run)(struct agent *a, struct err *e);
 } boot_stages[] = {
 	/* Should: come first; everything else needs proc or dev. */
-	{"kernel file systems", boot_kernel_mounts},
-	/* Should: load the ports' driver as early as can be. Mustn't: run after the root switch, the files are in the initramfs. */
-	{"modules", boot_modules},
+	{ "kernel file systems", boot_kernel_mounts },
+	/* Should: load the ports' driver as early as can be. Mustn't: run after the root switch, the files are in the
+	   initramfs. */
+	{ "modules", boot_modules },
 	/* Should: come before all that can fail on the image's side, so that the host hears of it. */
-	{"ports", boot_ports},
-	{"root disk", boot_root},
+	{ "ports", boot_ports },
+	{ "root disk", boot_root },
 	/* Should: come after the root switch: these belong to the new root. */
-	{"run directories", boot_run_mounts},
-	{"loopback", boot_loopback},
+	{ "run directories", boot_run_mounts },
+	{ "loopback", boot_loopback },
 };
 
 static int run_stages(struct agent *a, struct err *e)
@@ -47,14 +48,14 @@ static int run_stages(struct agent *a, struct err *e)
 		if (boot_stages[i].run(a, e) < 0)
 			return err_wrap(e, "%s", boot_stages[i].name);
 	}
-	agent_stage(a, "waiting for hello");
+	agent_stage(a, AG_STAGE_HELLO);
 	return 0;
 }
 
 /* Should: hold for the file server, which inherits it. Mustn't: be inherited by commands (child.c). */
 static void take_agents_place(const struct guest *g)
 {
-	const struct rlimit nofile = {NOFILE, NOFILE};
+	const struct rlimit nofile = { NOFILE, NOFILE };
 	AUTO_FD fd = openat(g->proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC);
 
 	/* Each is a comfort, none a condition. */
@@ -64,7 +65,7 @@ static void take_agents_place(const struct guest *g)
 	setpriority(PRIO_PROCESS, 0, NICE);
 }
 
-/* -- both ------------------------------------------------------------------------------------------------- */
+/* -- both --------------------------------------------------------------------------- */
 
 static void on_sigchld(void *arg, const struct signalfd_siginfo *si)
 {
@@ -75,9 +76,16 @@ static void on_sigchld(void *arg, const struct signalfd_siginfo *si)
 static void agent_init(struct agent *a)
 {
 	*a = (struct agent){
-		.guest = {.root_fd = -1, .proc_fd = -1, .null_fd = -1, .random_fd = -1, .console_fd = -1, .disk_fd = -1,
-			  .cgroup_fd = -1, .scripts_fd = -1, .tty_fd = -1},
-		.limits = {.cmds_fd = -1},
+		.guest = { .root_fd = -1,
+			   .proc_fd = -1,
+			   .null_fd = -1,
+			   .random_fd = -1,
+			   .console_fd = -1,
+			   .disk_fd = -1,
+			   .cgroup_fd = -1,
+			   .scripts_fd = -1,
+			   .tty_fd = -1 },
+		.limits = { .cmds_fd = -1 },
 	};
 }
 
@@ -94,7 +102,7 @@ static int agent_start(struct agent *a, struct err *e)
 static _Noreturn void run_as_init(void)
 {
 	static struct agent a;
-	struct err e = {0};
+	struct err e = { 0 };
 	int r;
 
 	agent_init(&a);
@@ -112,7 +120,7 @@ static _Noreturn void run_as_init(void)
 	abort(); /* not reached: shutdown_fatal() does not return in a guest */
 }
 
-/* -- for tests ---------------------------------------------------------------------------------------------- */
+/* -- for tests ---------------------------------------------------------------------- */
 
 struct test_args {
 	int control, bulk;
@@ -122,14 +130,14 @@ struct test_args {
 static int parse_args(int argc, char **argv, struct test_args *ret)
 {
 	static const struct option options[] = {
-		{"test-fds", required_argument, NULL, 'f'},
-		{"root", required_argument, NULL, 'r'},
-		{"cgroup", required_argument, NULL, 'c'},
-		{0},
+		{ "test-fds", required_argument, NULL, 'f' },
+		{ "root", required_argument, NULL, 'r' },
+		{ "cgroup", required_argument, NULL, 'c' },
+		{ 0 },
 	};
 	int c;
 
-	*ret = (struct test_args){-1, -1, NULL, NULL};
+	*ret = (struct test_args){ -1, -1, NULL, NULL };
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
 		if (c == 'f' && sscanf(optarg, "%d,%d", &ret->control, &ret->bulk) != 2)
 			return -EINVAL;
@@ -160,7 +168,8 @@ static int open_test_guest(struct agent *a, const struct test_args *t, struct er
 	g->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	g->tty_fd = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	g->cgroup_fd = t->cgroup ? hold_dir(t->cgroup) : -1;
-	if (snprintf(g->scripts_path, sizeof(g->scripts_path), "%s/run-crucible", t->root) >= (int)sizeof(g->scripts_path))
+	if (snprintf(g->scripts_path, sizeof(g->scripts_path), "%s/run-crucible", t->root) >=
+	    (int)sizeof(g->scripts_path))
 		return err_set(e, -ENAMETOOLONG, "%s", t->root);
 	mkdir(g->scripts_path, 0711);
 	g->scripts_fd = hold_dir(g->scripts_path);
@@ -175,7 +184,7 @@ static int open_test_guest(struct agent *a, const struct test_args *t, struct er
 static int run_test(const struct test_args *t)
 {
 	static struct agent a;
-	struct err e = {0};
+	struct err e = { 0 };
 	int r;
 
 	agent_init(&a);
@@ -202,7 +211,8 @@ int main(int argc, char **argv)
 	if (getpid() == 1)
 		run_as_init();
 	if (parse_args(argc, argv, &t) < 0) {
-		fprintf(stderr, "crucible-agent %s is PID 1 of a guest. For tests: --test-fds CONTROL,BULK --root DIR [--cgroup DIR]\n",
+		fprintf(stderr,
+			"crucible-agent %s is PID 1 of a guest. For tests: --test-fds CONTROL,BULK --root DIR [--cgroup DIR]\n",
 			CRUCIBLE_VERSION);
 		return 2;
 	}

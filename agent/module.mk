@@ -7,16 +7,15 @@ agentproto_SRCS := agent/proto.c
 # All of the agent but its main file: for the program, its unit tests and its fuzz targets.
 LIBS += agentcore
 agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c files.c files_name.c files_io.c request.c \
-	pty.c stream.c child.c import.c fsserver.c exec.c record.c identity.c syncer.c reap.c session.c shutdown.c \
+	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c record.c identity.c syncer.c reap.c session.c shutdown.c \
 	mounts.c devices.c)
 
 PROGS += crucible-agent
 crucible-agent_SRCS := agent/main.c
 crucible-agent_LIBS := agentcore agentproto base
 crucible-agent_DIR := libexec
-# It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically, and valgrind (CONFIG=dyn,
-# CRUCIBLE_VALGRIND=1 for the tests) sees no malloc in a static program.
-ifneq ($(filter san tsan fuzz dyn,$(CONFIG)),)
+# It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically.
+ifneq ($(filter san tsan fuzz,$(CONFIG)),)
 crucible-agent_PKGS := json-c libarchive
 else
 crucible-agent_STATIC := yes

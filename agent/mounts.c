@@ -17,7 +17,7 @@
 #define NEWROOT "/newroot"
 #define SCRIPTS "/run/crucible"
 #define WAIT_MS 10000 /* for a device that its driver is still setting up */
-#define NOEXEC (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define NOEXEC	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 struct mount_point {
 	const char *type, *path;
@@ -41,9 +41,9 @@ static int hold(const char *path, int flags)
 int boot_kernel_mounts(struct agent *a, struct err *e)
 {
 	static const struct mount_point points[] = {
-		{"proc", "/proc", NOEXEC, NULL, 0555},
-		{"sysfs", "/sys", NOEXEC, NULL, 0555},
-		{"devtmpfs", "/dev", MS_NOSUID, "mode=0755", 0755},
+		{ "proc", "/proc", NOEXEC, NULL, 0555 },
+		{ "sysfs", "/sys", NOEXEC, NULL, 0555 },
+		{ "devtmpfs", "/dev", MS_NOSUID, "mode=0755", 0755 },
 	};
 	int fd;
 
@@ -66,7 +66,7 @@ int boot_kernel_mounts(struct agent *a, struct err *e)
 	return 0;
 }
 
-/* -- the root disk -------------------------------------------------------------------------------------- */
+/* -- the root disk ------------------------------------------------------------------ */
 
 /* The value of "key=" on the kernel's command line into @out. false: absent, or odd. */
 static bool command_line(const struct agent *a, const char *key, char *out, size_t cap)
@@ -91,7 +91,7 @@ static bool command_line(const struct agent *a, const char *key, char *out, size
 
 static int wait_open(const char *path, int flags)
 {
-	const struct timespec step = {.tv_nsec = 1000000};
+	const struct timespec step = { .tv_nsec = 1000000 };
 	int fd = -1;
 
 	for (int i = 0; i < WAIT_MS; i++) {
@@ -123,10 +123,11 @@ static int move_mount_below(const char *path)
 	return mount(path, to, NULL, MS_MOVE, NULL) < 0 ? -errno : 0;
 }
 
-/* Make the mount at NEWROOT the root. The initramfs stays below it, empty but for what we run from: rootfs cannot be unmounted. */
+/* Make the mount at NEWROOT the root. The initramfs stays below it, empty but for what we run from: rootfs cannot be
+ * unmounted. */
 static int switch_root(struct err *e)
 {
-	static const char *const moved[] = {"/proc", "/sys", "/dev"};
+	static const char *const moved[] = { "/proc", "/sys", "/dev" };
 	int r;
 
 	for (size_t i = 0; i < ARRAY_LEN(moved); i++) {
@@ -164,17 +165,17 @@ int boot_root(struct agent *a, struct err *e)
 	return a->guest.root_fd < 0 ? err_set(e, -errno, "/: %s", strerror(errno)) : 0;
 }
 
-/* -- what a running system expects ---------------------------------------------------------------------- */
+/* -- what a running system expects -------------------------------------------------- */
 
 static void make_dev_links(void)
 {
 	static const struct {
 		const char *target, *name;
 	} links[] = {
-		{"/proc/self/fd", "/dev/fd"},
-		{"/proc/self/fd/0", "/dev/stdin"},
-		{"/proc/self/fd/1", "/dev/stdout"},
-		{"/proc/self/fd/2", "/dev/stderr"},
+		{ "/proc/self/fd", "/dev/fd" },
+		{ "/proc/self/fd/0", "/dev/stdin" },
+		{ "/proc/self/fd/1", "/dev/stdout" },
+		{ "/proc/self/fd/2", "/dev/stderr" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(links); i++)
@@ -186,12 +187,12 @@ static void make_dev_links(void)
 int boot_run_mounts(struct agent *a, struct err *e)
 {
 	static const struct mount_point points[] = {
-		{"devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666", 0755},
-		{"tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777", 01777},
-		{"tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755", 0755},
+		{ "devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666", 0755 },
+		{ "tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777", 01777 },
+		{ "tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755", 0755 },
 		/* Of its own, so that a full /run does not keep scripts from being stored. */
-		{"tmpfs", SCRIPTS, MS_NOSUID | MS_NODEV, "mode=0711,size=64m", 0711},
-		{"cgroup2", "/sys/fs/cgroup", NOEXEC, "nsdelegate", 0755},
+		{ "tmpfs", SCRIPTS, MS_NOSUID | MS_NODEV, "mode=0711,size=64m", 0711 },
+		{ "cgroup2", "/sys/fs/cgroup", NOEXEC, "nsdelegate", 0755 },
 	};
 
 	(void)e;

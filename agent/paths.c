@@ -63,7 +63,7 @@ int path_parent(int root_fd, const char *path, const char **ret_name)
 	return open_dir(root_fd, dir);
 }
 
-/* -- links ---------------------------------------------------------------------------------------- */
+/* -- links -------------------------------------------------------------------------- */
 
 /* A walk: `at` is where it stands (plain names), `rest` what is still to go. */
 struct walk {
@@ -176,7 +176,7 @@ static int walk_end(struct walk *w, int r, char *out, enum link_state *ret)
 
 int path_follow(int root_fd, const char *path, char *out, enum link_state *ret)
 {
-	struct walk w = {.root_fd = root_fd};
+	struct walk w = { .root_fd = root_fd };
 	AUTO_FD dir = -1;
 	int r;
 
@@ -194,7 +194,7 @@ int path_follow(int root_fd, const char *path, char *out, enum link_state *ret)
 
 int link_resolve(int root_fd, const char *path, const char *target, char *out, enum link_state *ret)
 {
-	struct walk w = {.root_fd = root_fd, .links = 1 /* the link itself */};
+	struct walk w = { .root_fd = root_fd, .links = 1 /* the link itself */ };
 	int r;
 
 	memcpy(w.at, path, strlen(path) + 1);

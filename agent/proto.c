@@ -15,25 +15,25 @@
 static const struct bounds {
 	uint32_t min, max;
 } payload_bounds[] = {
-	[AG_HELLO] = {2, AG_PAYLOAD_MAX},
-	[AG_PING] = {0, 64},
-	[AG_PONG] = {0, 64},
-	[AG_BYE] = {0, AG_PAYLOAD_MAX},
-	[AG_STAGE] = {0, AG_PAYLOAD_MAX},
-	[AG_EXEC] = {1, AG_PAYLOAD_MAX},
-	[AG_EXEC_STARTED] = {2, AG_PAYLOAD_MAX},
-	[AG_EXIT] = {2, AG_PAYLOAD_MAX},
-	[AG_SIGNAL] = {4, 4},
-	[AG_KILL] = {0, 0},
-	[AG_RESIZE] = {4, 4},
-	[AG_DATA] = {0, AG_PAYLOAD_MAX}, /* empty only with AG_EOF */
-	[AG_CREDIT] = {4, 4},
-	[AG_CLOSE] = {0, 0},
-	[AG_FS_REQ] = {0, AG_PAYLOAD_MAX},
-	[AG_FS_REP] = {4, AG_PAYLOAD_MAX},
-	[AG_SYNC] = {0, 0},
-	[AG_SYNCED] = {0, 0},
-	[AG_SHUTDOWN] = {0, 0},
+	[AG_HELLO] = { 2, AG_PAYLOAD_MAX },
+	[AG_PING] = { 0, 64 },
+	[AG_PONG] = { 0, 64 },
+	[AG_BYE] = { 0, AG_PAYLOAD_MAX },
+	[AG_STAGE] = { 0, AG_PAYLOAD_MAX },
+	[AG_EXEC] = { 1, AG_PAYLOAD_MAX },
+	[AG_EXEC_STARTED] = { 2, AG_PAYLOAD_MAX },
+	[AG_EXIT] = { 2, AG_PAYLOAD_MAX },
+	[AG_SIGNAL] = { 4, 4 },
+	[AG_KILL] = { 0, 0 },
+	[AG_RESIZE] = { 4, 4 },
+	[AG_DATA] = { 0, AG_PAYLOAD_MAX }, /* empty only with AG_EOF */
+	[AG_CREDIT] = { 4, 4 },
+	[AG_CLOSE] = { 0, 0 },
+	[AG_FS_REQ] = { 0, AG_PAYLOAD_MAX },
+	[AG_FS_REP] = { 4, AG_PAYLOAD_MAX },
+	[AG_SYNC] = { 0, 0 },
+	[AG_SYNCED] = { 0, 0 },
+	[AG_SHUTDOWN] = { 0, 0 },
 };
 static_assert(ARRAY_LEN(payload_bounds) == AG_TYPE_COUNT, "a type without bounds");
 
@@ -90,7 +90,8 @@ long ag_frame_parse(const uint8_t *data, size_t len, struct ag_frame *ret)
 	return (long)(AG_HEADER_LEN + f.len);
 }
 
-void ag_frame_header(uint8_t out[AG_HEADER_LEN], uint8_t type, uint8_t flags, uint32_t stream, uint32_t seq, uint32_t len)
+void ag_frame_header(uint8_t out[AG_HEADER_LEN], uint8_t type, uint8_t flags, uint32_t stream, uint32_t seq,
+		     uint32_t len)
 {
 	put_u32(out, len);
 	out[4] = type;
@@ -118,8 +119,8 @@ void ag_attr_get(struct wire_rd *r, struct ag_attr *ret)
 int ag_attr_put(struct buf *b, const struct ag_attr *a)
 {
 	uint8_t raw[AG_ATTR_LEN], *p = raw;
-	const uint32_t head[] = {a->mode, a->nlink, a->uid, a->gid};
-	const uint64_t body[] = {a->size, a->blocks512, a->ino, a->atime_ns, a->mtime_ns, a->ctime_ns};
+	const uint32_t head[] = { a->mode, a->nlink, a->uid, a->gid };
+	const uint64_t body[] = { a->size, a->blocks512, a->ino, a->atime_ns, a->mtime_ns, a->ctime_ns };
 
 	for (size_t i = 0; i < ARRAY_LEN(head); i++, p += 4)
 		put_u32(p, head[i]);
@@ -131,12 +132,13 @@ int ag_attr_put(struct buf *b, const struct ag_attr *a)
 	return buf_add(b, raw, sizeof(raw)); /* one call: all of it or nothing */
 }
 
-/* Linux x86-64. Written out: the host may name signals of a guest on another day, and libc's own names carry no prefix. */
+/* Linux x86-64. Written out: the host may name signals of a guest on another day, and libc's own names carry no prefix.
+ */
 static const char *const signal_names[] = {
-	NULL,	     "SIGHUP",	"SIGINT",    "SIGQUIT", "SIGILL",    "SIGTRAP", "SIGABRT", "SIGBUS",
-	"SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",   "SIGPIPE", "SIGALRM", "SIGTERM",
-	"SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",   "SIGTTIN", "SIGTTOU", "SIGURG",
-	"SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",	"SIGPWR",  "SIGSYS",
+	NULL,	     "SIGHUP",	"SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
+	"SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",
+	"SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
+	"SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS",
 };
 static_assert(ARRAY_LEN(signal_names) == 32, "signals 1 to 31 have names");
 #define SIGNAL_MAX 64

@@ -33,7 +33,7 @@ int pty_open(int devpts_fd, uint16_t rows, uint16_t cols, int *ret_master, int *
 
 int pty_resize(int master, uint16_t rows, uint16_t cols)
 {
-	struct winsize ws = {.ws_row = rows, .ws_col = cols};
+	struct winsize ws = { .ws_row = rows, .ws_col = cols };
 
 	return ioctl(master, TIOCSWINSZ, &ws) < 0 ? -errno : 0;
 }

@@ -14,7 +14,8 @@ int pty_open(int devpts_fd, uint16_t rows, uint16_t cols, int *ret_master, int *
 int pty_resize(int master, uint16_t rows, uint16_t cols);
 /* The foreground process group, -errno if there is none. */
 pid_t pty_foreground(int master);
-/* The byte that means end of file to who reads the terminal, or -1 while it is in raw mode: then there is no such thing. */
+/* The byte that means end of file to who reads the terminal, or -1 while it is in raw mode: then there is no such
+ * thing. */
 int pty_eof_byte(int master);
 /* In the child, a session leader already: make @slave its controlling terminal. 0 or -errno. */
 int pty_take(int slave);

@@ -10,10 +10,10 @@
 #include "base/buf.h"
 
 struct record {
-	bool began;	    /* else `error` says why not */
+	bool began; /* else `error` says why not */
 	bool timed_out;
-	bool killed;	    /* never began because it was killed: signal is SIGKILL */
-	int status;	    /* of wait(2) */
+	bool killed; /* never began because it was killed: signal is SIGKILL */
+	int status;  /* of wait(2) */
 	uint64_t stdout_bytes, stderr_bytes, duration_ns;
 	struct rusage ru;
 	struct cgroup_usage usage;

@@ -22,7 +22,7 @@ void exec_req_fini(struct exec_req *r)
 	free(r->cwd);
 	free(r->user);
 	free(r->name);
-	*r = (struct exec_req){0};
+	*r = (struct exec_req){ 0 };
 }
 
 /* An array of strings without NUL bytes. Absent: *ret stays NULL. */
@@ -68,7 +68,7 @@ static int get_copy(struct json_object *o, const char *key, char **ret, struct e
 
 static int get_tty(struct json_object *o, struct exec_req *ret, struct err *e)
 {
-	static const char *const keys[] = {"rows", "cols", NULL};
+	static const char *const keys[] = { "rows", "cols", NULL };
 	struct json_object *tty = NULL;
 	uint64_t rows = 24, cols = 80;
 	int r = json_get_obj(o, "tty", json_type_object, &tty, e);
@@ -100,8 +100,8 @@ static int check(const struct exec_req *q, struct err *e)
 
 static int parse_object(struct json_object *o, struct exec_req *q, struct err *e)
 {
-	static const char *const keys[] = {"argv", "script",     "env",	 "cwd",	 "user", "stdin",
-					   "tty",  "timeout_ms", "memory_bytes", "pids", "name", NULL};
+	static const char *const keys[] = { "argv", "script",	  "env",	  "cwd",  "user", "stdin",
+					    "tty",  "timeout_ms", "memory_bytes", "pids", "name", NULL };
 	int r = json_known_keys(o, keys, e);
 
 	if (r == 0)
@@ -131,7 +131,7 @@ static int parse_object(struct json_object *o, struct exec_req *q, struct err *e
 
 int exec_req_parse(const void *json, size_t len, struct exec_req *ret, struct err *e)
 {
-	struct exec_req q = {0};
+	struct exec_req q = { 0 };
 	AUTO_JSON *o = NULL;
 	int r = json_parse(json, len, &o, e);
 

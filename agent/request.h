@@ -17,8 +17,8 @@ struct exec_req {
 	uint64_t timeout_ms, memory_bytes, pids; /* 0: none */
 };
 
-/* Errors: -EINVAL in words (unknown keys too: a limit that is not understood must not be dropped silently), -ENOMEM. *ret is then
- * empty. */
+/* Errors: -EINVAL in words (unknown keys too: a limit that is not understood must not be dropped silently), -ENOMEM.
+ * *ret is then empty. */
 int exec_req_parse(const void *json, size_t len, struct exec_req *ret, struct err *e);
 void exec_req_fini(struct exec_req *r);
 

@@ -14,7 +14,7 @@
 
 #define EXEC_WAIT_NS 1000000000u /* for an EXEC whose first DATA has come before it */
 
-/* -- HELLO ---------------------------------------------------------------------------------------------- */
+/* -- HELLO -------------------------------------------------------------------------- */
 
 static void add_text(struct json_object *o, const char *key, const char *text)
 {
@@ -34,7 +34,7 @@ static void add_boot_id(const struct agent *a, struct json_object *o)
 /* Shells that an interactive command can be, the most comfortable first. */
 static struct json_object *find_shells(void)
 {
-	static const char *const shells[] = {"/bin/bash", "/bin/zsh", "/bin/ash", "/bin/sh"};
+	static const char *const shells[] = { "/bin/bash", "/bin/zsh", "/bin/ash", "/bin/sh" };
 	struct json_object *list = json_object_new_array();
 
 	for (size_t i = 0; list && i < ARRAY_LEN(shells); i++)
@@ -47,7 +47,7 @@ static void send_hello(struct agent *a, uint64_t epoch, const struct unenforced 
 {
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *list = json_object_new_array();
-	struct utsname un = {0};
+	struct utsname un = { 0 };
 	const char *line;
 
 	uname(&un);
@@ -81,7 +81,7 @@ static int on_hello(void *arg, const void *json, size_t len)
 {
 	struct agent *a = arg;
 	struct unenforced u = a->unenforced;
-	struct err e = {0};
+	struct err e = { 0 };
 	struct hello h;
 
 	if (hello_parse(json, len, &h, &e) < 0) {
@@ -113,7 +113,7 @@ static void on_reset(void *arg)
 	syncer_reset(a->syncer);
 }
 
-/* -- frames --------------------------------------------------------------------------------------------- */
+/* -- frames ------------------------------------------------------------------------- */
 
 static void on_give_up(void *arg)
 {
@@ -181,7 +181,7 @@ static int on_frame(void *arg, enum conn_port port, const struct ag_frame *f)
 	return port == CONN_CONTROL ? on_control(arg, f) : on_bulk(arg, f);
 }
 
-/* -- answers -------------------------------------------------------------------------------------------- */
+/* -- answers ------------------------------------------------------------------------ */
 
 static void on_fs_reply(void *arg, uint8_t op, uint32_t id, const void *data, size_t len)
 {
@@ -213,12 +213,13 @@ static void on_gone(void *arg)
 	loop_stop(a->loop); /* sockets, so a test's agent, and the test is over */
 }
 
-/* -- life ----------------------------------------------------------------------------------------------- */
+/* -- life --------------------------------------------------------------------------- */
 
 int session_open(struct agent *a, int control_fd, int bulk_fd, struct err *e)
 {
 	static const struct conn_ops ops = {
-		.on_frame = on_frame, .on_hello = on_hello, .on_reset = on_reset, .on_room = on_room, .on_gone = on_gone};
+		.on_frame = on_frame, .on_hello = on_hello, .on_reset = on_reset, .on_room = on_room, .on_gone = on_gone
+	};
 	int r = conn_new(a->loop, control_fd, bulk_fd, &ops, a, &a->conn);
 
 	if (r == 0)

@@ -12,9 +12,9 @@
 #include "base/fd.h"
 #include "base/json.h"
 
-#define GRACE_NS 2000000000u
+#define GRACE_NS      2000000000u
 #define KILL_GRACE_NS 1000000000u /* a process in the kernel may take a moment to go */
-#define LOOK_NS 10000000u
+#define LOOK_NS	      10000000u
 #define LAST_WORDS_MS 2000
 
 static void power_off(struct agent *a)

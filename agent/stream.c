@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Output is read straight into the bulk queue, one piece an event, so that many commands share the port fairly. Who may not
- * send (no credit, no room) is not looked at by the loop: the pipe fills, and the command waits in write(2). So the agent's memory does not
- * depend on what commands print.
+ * Output is read straight into the bulk queue, one piece an event, so that many commands share the port fairly. Who may
+ * not send (no credit, no room) is not looked at by the loop: the pipe fills, and the command waits in write(2). So the
+ * agent's memory does not depend on what commands print.
  *
- * Draining a background child must not cost more than the child: what stands in the pipe is spliced to /dev/null in one call, then
- * the output rests until the next tick. A pipe holds DRAIN_PIPE bytes then, so such a child is slowed down to that
- * much a tick, and an endless one wakes the agent 50 times a second, not 10000.
+ * Draining a background child must not cost more than the child: what stands in the pipe is spliced to /dev/null in one
+ * call, then the output rests until the next tick. A pipe holds DRAIN_PIPE bytes then, so such a child is slowed down
+ * to that much a tick, and an endless one wakes the agent 50 times a second, not 10000.
  */
 #include "agent/stream.h"
 
@@ -20,9 +20,9 @@
 #include "agent/pty.h"
 #include "base/fd.h"
 
-#define PIECE AG_PAYLOAD_MAX
-#define TICK_NS 20000000u
-#define DRAIN_PIPE (256 * 1024)
+#define PIECE	     AG_PAYLOAD_MAX
+#define TICK_NS	     20000000u
+#define DRAIN_PIPE   (256 * 1024)
 #define TTY_TAIL_MAX (128u * 1024) /* more than a terminal can hold */
 
 static void on_output(void *arg, uint32_t events);
@@ -152,7 +152,7 @@ int output_credit(struct output *o, uint32_t bytes)
 	return 0;
 }
 
-/* -- from the command to the host ------------------------------------------------------------------- */
+/* -- from the command to the host --------------------------------------------------- */
 
 /* One piece. Returns bytes, 0 at the end, -EAGAIN. */
 static ssize_t output_send(struct output *o)
@@ -237,7 +237,7 @@ void streams_room(struct streams *s)
 	}
 }
 
-/* -- from a background child to nowhere ---------------------------------------------------------------- */
+/* -- from a background child to nowhere --------------------------------------------- */
 
 static void on_tick(void *arg)
 {
@@ -294,9 +294,10 @@ static void on_output(void *arg, uint32_t events)
 		output_live(o);
 }
 
-/* -- from the host to the command ------------------------------------------------------------------------ */
+/* -- from the host to the command --------------------------------------------------- */
 
-void stream_consumed(struct streams *s, uint32_t stream, enum ag_which which, uint32_t *window, uint32_t *consumed, size_t len)
+void stream_consumed(struct streams *s, uint32_t stream, enum ag_which which, uint32_t *window, uint32_t *consumed,
+		     size_t len)
 {
 	uint8_t give[4];
 
@@ -313,7 +314,7 @@ void stream_consumed(struct streams *s, uint32_t stream, enum ag_which which, ui
 
 void input_open(struct input *in, struct streams *set, uint32_t stream)
 {
-	*in = (struct input){.set = set, .stream = stream, .fd = -1, .last = '\n', .window = AG_WINDOW};
+	*in = (struct input){ .set = set, .stream = stream, .fd = -1, .last = '\n', .window = AG_WINDOW };
 	buf_init(&in->buf, AG_WINDOW);
 }
 
@@ -353,8 +354,8 @@ static size_t input_write(struct input *in, const uint8_t *data, size_t len)
 	return len;
 }
 
-/* Everything is written, and the host has no more. A terminal stays open: whoever reads it is told by its end-of-file byte,
- * twice behind an unfinished line (the first then only hands over the line). */
+/* Everything is written, and the host has no more. A terminal stays open: whoever reads it is told by its end-of-file
+ * byte, twice behind an unfinished line (the first then only hands over the line). */
 static void input_finish(struct input *in)
 {
 	int eof;
@@ -365,7 +366,7 @@ static void input_finish(struct input *in)
 	}
 	eof = in->fd >= 0 ? pty_eof_byte(in->fd) : -1;
 	if (eof >= 0) {
-		uint8_t twice[2] = {(uint8_t)eof, (uint8_t)eof};
+		uint8_t twice[2] = { (uint8_t)eof, (uint8_t)eof };
 
 		input_write(in, twice, in->last == '\n' || in->last == (uint8_t)eof ? 1 : 2);
 	}

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The standard streams of a command: pipes (or a terminal's master) on one side, DATA and CREDIT frames on bulk on the other.
- * Embedded in struct exec. Thread: the loop's. Nothing blocks.
+/* The standard streams of a command: pipes (or a terminal's master) on one side, DATA and CREDIT frames on bulk on the
+ * other. Embedded in struct exec. Thread: the loop's. Nothing blocks.
  *
- * | state of an output | what is read goes                      | next                                                    |
+ * | state of an output | what is read goes                      | next |
  * |--------------------|----------------------------------------|---------------------------------------------------------|
- * | OUT_LIVE           | to the host, within credit and room    | TAIL when the command's process ended; EOF              |
- * | OUT_TAIL           | to the host, but only what stood in    | DRAIN when that is sent (then on_tail is called); EOF   |
- * |                    | the pipe when the process ended        |                                                         |
- * | OUT_DRAIN          | nowhere: a background child still      | EOF (then on_eof is called)                             |
- * |                    | writes, and must not get SIGPIPE       |                                                         |
- * | OUT_EOF            | closed                                 |                                                         |
+ * | OUT_LIVE           | to the host, within credit and room    | TAIL when the command's process ended; EOF | |
+ * OUT_TAIL           | to the host, but only what stood in    | DRAIN when that is sent (then on_tail is called); EOF |
+ * |                    | the pipe when the process ended        | | | OUT_DRAIN          | nowhere: a background child
+ * still      | EOF (then on_eof is called)                             | |                    | writes, and must not
+ * get SIGPIPE       |                                                         | | OUT_EOF            | closed | |
  */
 #ifndef CRUCIBLE_AGENT_STREAM_H
 #define CRUCIBLE_AGENT_STREAM_H
@@ -51,8 +50,9 @@ struct output {
 	uint64_t left;		/* OUT_TAIL: bytes still to send at most */
 	struct output **queued; /* the list it stands in (starved, resting), or NULL */
 	struct output *next;
-	void (*on_tail)(void *arg); /* the tail is sent, or there is none: at most once, never inside a call of this header */
-	void (*on_eof)(void *arg);  /* closed; the same */
+	void (*on_tail)(
+		void *arg); /* the tail is sent, or there is none: at most once, never inside a call of this header */
+	void (*on_eof)(void *arg); /* closed; the same */
 	void *arg;
 };
 
@@ -70,10 +70,10 @@ void streams_room(struct streams *s); /* bulk has room again */
 struct input {
 	struct streams *set;
 	uint32_t stream;
-	int fd;	      /* -1 once started: closed, or dead: what comes is dropped, and credit is given back all the same */
+	int fd; /* -1 once started: closed, or dead: what comes is dropped, and credit is given back all the same */
 	bool started; /* before: what comes is kept */
 	bool is_tty, eof;
-	uint8_t last;	   /* is_tty: the last byte written */
+	uint8_t last; /* is_tty: the last byte written */
 	loop_id src;
 	uint32_t window;   /* bytes the host may still send */
 	uint32_t consumed; /* bytes not yet given back */
@@ -89,6 +89,7 @@ void input_close(struct input *in); /* an input of zeros is fine */
 int input_data(struct input *in, const uint8_t *data, size_t len, bool eof);
 
 /* Give credit back in pieces of a quarter window; also for scripts. */
-void stream_consumed(struct streams *s, uint32_t stream, enum ag_which which, uint32_t *window, uint32_t *consumed, size_t len);
+void stream_consumed(struct streams *s, uint32_t stream, enum ag_which which, uint32_t *window, uint32_t *consumed,
+		     size_t len);
 
 #endif

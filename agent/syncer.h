@@ -18,7 +18,7 @@ struct syncer *syncer_free(struct syncer *s);			    /* NULL is fine; returns NUL
  * no process could be made). Many that wait are
  * answered by one sync. -EBADMSG beyond SYNCER_WAITING_MAX. */
 int syncer_request(struct syncer *s, uint32_t id);
-void syncer_reset(struct syncer *s); /* a new epoch: nobody waits any more */
+void syncer_reset(struct syncer *s);		 /* a new epoch: nobody waits any more */
 bool syncer_reaped(struct syncer *s, pid_t pid); /* true: it was ours */
 
 #endif

@@ -87,7 +87,7 @@ int passwd_find(const char *text, const char *name, struct user *ret)
 			continue;
 		if (!field_is(&l, 0, name) && !(by_id && uid == want))
 			continue;
-		*ret = (struct user){.uid = uid, .gid = gid};
+		*ret = (struct user){ .uid = uid, .gid = gid };
 		copy_field(&l, 0, ret->name, sizeof(ret->name), name);
 		copy_field(&l, 5, ret->home, sizeof(ret->home), "/");
 		copy_field(&l, 6, ret->shell, sizeof(ret->shell), "/bin/sh");
@@ -176,7 +176,7 @@ static bool user_without_entry(const char *name, struct user *ret)
 
 	if (strcmp(name, "root") != 0 && !parse_id(name, strlen(name), &uid))
 		return false;
-	*ret = (struct user){.uid = uid, .gid = 0, .shell = "/bin/sh"};
+	*ret = (struct user){ .uid = uid, .gid = 0, .shell = "/bin/sh" };
 	snprintf(ret->name, sizeof(ret->name), "%s", uid ? name : "root");
 	snprintf(ret->home, sizeof(ret->home), "%s", uid ? "/" : "/root");
 	return true;

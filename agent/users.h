@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "name[:group]" by the guest's own /etc/passwd and /etc/group: no name service, no libc state, bounded. Both files are written by
- * whoever is root in the guest. Thread: any; meant for the child between fork and exec: a read can hang on what
- * the guest mounted there. */
+/* "name[:group]" by the guest's own /etc/passwd and /etc/group: no name service, no libc state, bounded. Both files are
+ * written by whoever is root in the guest. Thread: any; meant for the child between fork and exec: a read can hang on
+ * what the guest mounted there. */
 #ifndef CRUCIBLE_AGENT_USERS_H
 #define CRUCIBLE_AGENT_USERS_H
 
@@ -10,7 +10,7 @@
 #include "base/err.h"
 
 #define USER_GROUPS_MAX 256u
-#define USER_FILE_MAX (1024u * 1024)
+#define USER_FILE_MAX	(1024u * 1024)
 
 struct user {
 	uid_t uid;
@@ -20,8 +20,9 @@ struct user {
 	char name[64], home[256], shell[128]; /* a uid without an entry: its number, "/", "/bin/sh" */
 };
 
-/* Find @spec ("root", "1000", "www-data:www-data", "1000:0"; NULL or "" is root) below @root_fd. A bare uid without an entry has gid 0, no
- * groups and home "/". Errors: -EINVAL (empty or odd), -ENOENT (no such user or group; words name it), those of reading a file that exists. */
+/* Find @spec ("root", "1000", "www-data:www-data", "1000:0"; NULL or "" is root) below @root_fd. A bare uid without an
+ * entry has gid 0, no groups and home "/". Errors: -EINVAL (empty or odd), -ENOENT (no such user or group; words name
+ * it), those of reading a file that exists. */
 int user_find(int root_fd, const char *spec, struct user *ret, struct err *e);
 
 /* The parsers alone, over texts in memory. Return 1 found, 0 not. */

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small files that act inside write(2), because shells ignore what close says.
  *
- * The offset of a write means nothing, O_TRUNC and O_APPEND are tolerated, blanks around a line are dropped, a write of blanks
- * alone does nothing, several lines act in order up to the first error, which is what write returns.
+ * The offset of a write means nothing, O_TRUNC and O_APPEND are tolerated, blanks around a line are dropped, a write of
+ * blanks alone does nothing, several lines act in order up to the first error, which is what write returns.
  *
- * Lists (CFS_LIST) are set as a whole: an open file gathers its lines; the first write replaces what was there (with O_APPEND it
- * begins from it), later ones add. A last line without its newline counts as a line, so that `printf A=1 > env` works; but it
- * may be the half of one that the next write completes, so it is kept apart, and when it cannot be a whole line yet it is not
- * tried before it is completed or the file is closed. */
+ * Lists (CFS_LIST) are set as a whole: an open file gathers its lines; the first write replaces what was there (with
+ * O_APPEND it begins from it), later ones add. A last line without its newline counts as a line, so that `printf A=1 >
+ * env` works; but it may be the half of one that the next write completes, so it is kept apart, and when it cannot be a
+ * whole line yet it is not tried before it is completed or the file is closed. */
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/table.h"
 
 struct control {
 	struct cfs_handle h;
-	bool began;	  /* a list: a write was taken */
-	struct buf list;  /* a list: whole lines, each with its newline */
-	struct buf tail;  /* a list: the last line as far as it has come */
+	bool began;	 /* a list: a write was taken */
+	struct buf list; /* a list: whole lines, each with its newline */
+	struct buf tail; /* a list: the last line as far as it has come */
 };
 
 static bool is_blank(char c)
@@ -90,7 +90,8 @@ static int list_set(const struct cfs_about *a, const struct cfs_who *who, struct
 }
 
 /* The list was refused as a whole: let the lines before the bad one act. @list becomes what has acted. */
-static int list_set_front(const struct cfs_about *a, const struct cfs_who *who, struct buf *list, size_t good, struct err *e)
+static int list_set_front(const struct cfs_about *a, const struct cfs_who *who, struct buf *list, size_t good,
+			  struct err *e)
 {
 	struct buf front;
 	int r = 0;
@@ -117,7 +118,8 @@ static bool may_be_whole(const struct cfs_about *a, const struct buf *tail)
 	return a->entry->arg != ATTR_ENV || memchr(tail->data, '=', tail->len);
 }
 
-static int list_try(struct control *c, const struct cfs_about *a, const struct cfs_who *who, size_t good, bool closing, struct err *e)
+static int list_try(struct control *c, const struct cfs_about *a, const struct cfs_who *who, size_t good, bool closing,
+		    struct err *e)
 {
 	size_t whole = c->list.len;
 	int r = 0;
@@ -146,8 +148,8 @@ static int list_begin(struct control *c, const struct cfs_about *a)
 	return c->h.flags & O_APPEND ? a->entry->show(a, &c->list) : 0;
 }
 
-static int list_write(struct control *c, const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len,
-		      struct err *e)
+static int list_write(struct control *c, const struct cfs_about *a, const struct cfs_who *who, const char *data,
+		      size_t len, struct err *e)
 {
 	size_t good;
 	int r = c->began ? 0 : list_begin(c, a);
@@ -185,12 +187,13 @@ static int check(const struct cfs_about *a, const char *data, size_t len, struct
 	return 0;
 }
 
-static void control_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+static void control_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size,
+			  uint64_t off)
 {
 	const struct cfs_about *a = &cfs_tnode_of(node)->about;
 	struct control *c = cfs_container(h, struct control, h);
 	const struct cfs_who *who = cfs_req_who(r);
-	struct err e = {0};
+	struct err e = { 0 };
 	const char *p = data;
 	size_t n = size;
 	int code;
@@ -214,7 +217,8 @@ static void control_write(struct cfs_req *r, struct cfs_node *node, struct cfs_h
 		cfs_reply_write(r, size);
 }
 
-static int control_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int control_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+			unsigned *ret_open_flags)
 {
 	struct control *c = calloc(1, sizeof(*c));
 	int code;
@@ -241,9 +245,10 @@ static void control_release(struct cfs_handle *h)
 {
 	struct control *c = cfs_container(h, struct control, h);
 	const struct cfs_about *a = &cfs_tnode_of(h->node)->about;
-	struct err e = {0};
+	struct err e = { 0 };
 
-	/* A line that never got its newline and was not tried: now it must be one. What is wrong with it, `error` says. */
+	/* A line that never got its newline and was not tried: now it must be one. What is wrong with it, `error` says.
+	 */
 	if (c->tail.len && !may_be_whole(a, &c->tail) && !(a->sbx && sandbox_gone(a->sbx)))
 		list_try(c, a, &h->who, c->list.len, true, &e);
 	buf_fini(&c->list);
@@ -251,9 +256,10 @@ static void control_release(struct cfs_handle *h)
 	free(c);
 }
 
-static int control_apply(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len, struct err *e)
+static int control_apply(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len,
+			 struct err *e)
 {
-	struct control c = {0};
+	struct control c = { 0 };
 	int r = check(a, data, len, e);
 
 	if (r < 0)

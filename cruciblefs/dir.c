@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of the tables: looking up and listing. What changes them is in dirchange.c.
  *
- * A listing is taken whole when it is read from its beginning (again after rewinddir) and kept in the handle; cookies are places in it. So
- * it is complete and without repetitions whatever is made or removed meanwhile, and `rm -rf` deletes as it reads. Listing looks at nothing
- * but names: it never blocks, renders or makes anything. */
+ * A listing is taken whole when it is read from its beginning (again after rewinddir) and kept in the handle; cookies
+ * are places in it. So it is complete and without repetitions whatever is made or removed meanwhile, and `rm -rf`
+ * deletes as it reads. Listing looks at nothing but names: it never blocks, renders or makes anything. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/fd.h"
@@ -11,7 +11,8 @@
 #include "cruciblefs/scratch.h"
 #include "cruciblefs/tree_priv.h"
 
-#define DIR_ATTR_S 0.001 /* for the walk that looked it up: else the kernel asks again for each permission check on the way */
+#define DIR_ATTR_S \
+	0.001 /* for the walk that looked it up: else the kernel asks again for each permission check on the way */
 
 struct listed {
 	uint64_t ino;
@@ -88,7 +89,7 @@ static bool list_add(struct dir *d, const char *name, mode_t type, uint64_t ino)
 	d->code = buf_add(&d->names, name, strlen(name) + 1);
 	if (d->code < 0)
 		return false;
-	d->list[d->n++] = (struct listed){.ino = ino, .name = at, .type = type};
+	d->list[d->n++] = (struct listed){ .ino = ino, .name = at, .type = type };
 	return true;
 }
 
@@ -123,7 +124,8 @@ static void take_list(struct dir *d, const struct cfs_who *who)
 		if (!list_child(d, e->name, &a))
 			return;
 	}
-	for (struct scratch *s = t->scratch ? scratch_next(n->about.place, NULL) : NULL; s; s = scratch_next(n->about.place, s)) {
+	for (struct scratch *s = t->scratch ? scratch_next(n->about.place, NULL) : NULL; s;
+	     s = scratch_next(n->about.place, s)) {
 		struct stat st;
 
 		scratch_stat(s, &st);
@@ -174,7 +176,7 @@ static void dir_readdir(struct cfs_req *r, struct cfs_node *node, struct cfs_han
 	cfs_dirbuf_init(&b, r, size);
 	for (uint64_t i = off; i < d->n; i++) {
 		const struct listed *l = &d->list[i];
-		struct stat st = {.st_ino = l->ino, .st_mode = l->type};
+		struct stat st = { .st_ino = l->ino, .st_mode = l->type };
 
 		if (!cfs_dirbuf_add(&b, (const char *)d->names.data + l->name, &st, i + 1, NULL))
 			break;

@@ -10,7 +10,7 @@
 
 void cfs_dirbuf_init(struct cfs_dirbuf *b, struct cfs_req *r, size_t size)
 {
-	*b = (struct cfs_dirbuf){.r = r, .size = size < DIRBUF_MAX ? size : DIRBUF_MAX, .plus = r->plus};
+	*b = (struct cfs_dirbuf){ .r = r, .size = size < DIRBUF_MAX ? size : DIRBUF_MAX, .plus = r->plus };
 	b->p = malloc(b->size ? b->size : 1);
 }
 
@@ -29,7 +29,8 @@ static bool remember(struct cfs_dirbuf *b, struct cfs_node *n)
 	return true;
 }
 
-bool cfs_dirbuf_add(struct cfs_dirbuf *b, const char *name, const struct stat *st, uint64_t next_off, struct cfs_node *n)
+bool cfs_dirbuf_add(struct cfs_dirbuf *b, const char *name, const struct stat *st, uint64_t next_off,
+		    struct cfs_node *n)
 {
 	size_t room = b->size - b->len, len;
 
@@ -39,7 +40,7 @@ bool cfs_dirbuf_add(struct cfs_dirbuf *b, const char *name, const struct stat *s
 		len = fuse_add_direntry(b->r->fr, b->p + b->len, room, name, st, (off_t)next_off);
 	} else {
 		/* Node id 0: the kernel takes the entry as a name alone. */
-		struct fuse_entry_param e = {.ino = n ? n->id : 0, .generation = n ? 1 : 0, .attr = *st};
+		struct fuse_entry_param e = { .ino = n ? n->id : 0, .generation = n ? 1 : 0, .attr = *st };
 
 		len = fuse_add_direntry_plus(b->r->fr, b->p + b->len, room, name, &e, (off_t)next_off);
 	}
@@ -60,7 +61,7 @@ static void finish(struct cfs_dirbuf *b, bool arrived)
 		node_untold(b->told[i]);
 	free(b->told);
 	free(b->p);
-	*b = (struct cfs_dirbuf){0};
+	*b = (struct cfs_dirbuf){ 0 };
 }
 
 void cfs_dirbuf_reply(struct cfs_dirbuf *b)

@@ -5,12 +5,12 @@
  *   rmdir     ends an object, "not empty" as it is; hides a directory of the tables
  *   unlink    hides a control file; removes a scratch file
  *   create    shows a hidden control file again; makes a scratch file
- *   rename    of an object: its new name. Of a scratch file over a control file: its content is written there, and the errno of
- *             that write is the rename's. Of a control file to a free name (an editor's backup): a scratch file with its text, and the control
- *             file is hidden until it is created again.
+ *   rename    of an object: its new name. Of a scratch file over a control file: its content is written there, and the
+ * errno of that write is the rename's. Of a control file to a free name (an editor's backup): a scratch file with its
+ * text, and the control file is hidden until it is created again.
  *
- * Hiding is what makes `rm -rf run/x` work without surprise: rm unlinks what it listed, the names vanish, and the rmdir of the
- * sandbox at the end is what ends it. */
+ * Hiding is what makes `rm -rf run/x` work without surprise: rm unlinks what it listed, the names vanish, and the rmdir
+ * of the sandbox at the end is what ends it. */
 #include "cruciblefs/dirchange.h"
 
 #include <stdio.h>
@@ -38,7 +38,8 @@ static bool is_reserved(const struct cfs_table *t, const char *name)
 }
 
 /* Is @name the name of a file of the tables, hidden or not, there now or not? */
-static bool of_table(const struct cfs_tnode *d, const char *name, const struct cfs_who *who, struct cfs_about *ret, bool *ret_hidden)
+static bool of_table(const struct cfs_tnode *d, const char *name, const struct cfs_who *who, struct cfs_about *ret,
+		     bool *ret_hidden)
 {
 	const struct cfs_entry *e = cfs_entry_of(table_of(d), name);
 
@@ -49,6 +50,20 @@ static bool of_table(const struct cfs_tnode *d, const char *name, const struct c
 	if (e->bind)
 		e->bind(ret); /* what it binds to, if anything: its absence is the caller's question */
 	return true;
+}
+
+/* What is there under @name and not hidden: of the tables or an object; no scratch file. */
+static int find(struct cfs_req *r, const struct cfs_tnode *d, const char *name, struct cfs_about *ret)
+{
+	bool hidden = false;
+	int code = cfs_resolve(&d->about, name, cfs_req_who(r), ret, &hidden);
+
+	return !code && hidden ? -ENOENT : code;
+}
+
+static struct scratch *find_scratch(const struct cfs_tnode *d, const char *name)
+{
+	return table_of(d)->scratch ? scratch_find(d->about.place, d->ino, name) : NULL;
 }
 
 static int show_again(const struct cfs_about *a)
@@ -64,7 +79,7 @@ void dir_mkdir(struct cfs_req *r, struct cfs_node *node, const char *name, mode_
 	const struct cfs_table *t = table_of(d);
 	const struct cfs_who *who = cfs_req_who(r);
 	struct cfs_about a;
-	struct err e = {0};
+	struct err e = { 0 };
 	bool hidden = false;
 	int code;
 
@@ -86,77 +101,73 @@ void dir_mkdir(struct cfs_req *r, struct cfs_node *node, const char *name, mode_
 		cfs_dir_reply_child(r, d, &a);
 }
 
-void dir_rmdir(struct cfs_req *r, struct cfs_node *node, const char *name)
+static int hide(const struct cfs_table *t, const struct cfs_about *a)
 {
-	struct cfs_tnode *d = cfs_tnode_of(node);
+	if (!a->entry->name || !t->user_may_hide || (a->entry->flags & CFS_UNLISTED))
+		return -EPERM;
+	return place_hide(a->place, cfs_about_ino(a), true);
+}
+
+static int remove_dir(struct cfs_req *r, struct cfs_tnode *d, const char *name)
+{
 	const struct cfs_table *t = table_of(d);
 	struct cfs_about a;
-	struct err e = {0};
-	bool hidden = false;
-	int code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
+	struct err e = { 0 };
+	int code = find(r, d, name, &a);
 
-	if (!code && hidden)
-		code = -ENOENT;
-	if (code == -ENOENT && t->scratch && scratch_find(d->about.place, d->ino, name))
-		code = -ENOTDIR;
-	else if (code < 0)
-		;
-	else if (a.entry->kind->type != S_IFDIR)
-		code = -ENOTDIR;
-	else if (!a.entry->name)
-		code = t->rmdir ? t->rmdir(&a, cfs_req_who(r), &e) : -EPERM;
-	else if (t->user_may_hide && !(a.entry->flags & CFS_UNLISTED))
-		code = place_hide(a.place, cfs_about_ino(&a), true);
-	else
-		code = -EPERM;
-	cfs_reply_err(r, code);
+	if (code < 0)
+		return find_scratch(d, name) ? -ENOTDIR : code;
+	if (a.entry->kind->type != S_IFDIR)
+		return -ENOTDIR;
+	if (!a.entry->name && t->rmdir)
+		return t->rmdir(&a, cfs_req_who(r), &e);
+	return hide(t, &a);
+}
+
+void dir_rmdir(struct cfs_req *r, struct cfs_node *node, const char *name)
+{
+	cfs_reply_err(r, remove_dir(r, cfs_tnode_of(node), name));
 }
 
 /* -- unlink --------------------------------------------------------------------------------------- */
 
-void dir_unlink(struct cfs_req *r, struct cfs_node *node, const char *name)
+static int remove_file(struct cfs_req *r, struct cfs_tnode *d, const char *name)
 {
-	struct cfs_tnode *d = cfs_tnode_of(node);
-	const struct cfs_table *t = table_of(d);
-	struct scratch *s = t->scratch ? scratch_find(d->about.place, d->ino, name) : NULL;
+	struct scratch *s = find_scratch(d, name);
 	struct cfs_about a;
-	bool hidden = false;
 	int code;
 
 	if (s) {
 		scratch_unlink(s);
-		cfs_reply_err(r, 0);
-		return;
+		return 0;
 	}
-	code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
-	if (!code && hidden)
-		code = -ENOENT;
+	code = find(r, d, name, &a);
 	if (code < 0)
-		;
-	else if (a.entry->kind->type == S_IFDIR)
-		code = -EISDIR;
-	else if (!a.entry->name || !t->user_may_hide || (a.entry->flags & CFS_UNLISTED))
-		code = -EPERM;
-	else
-		code = place_hide(a.place, cfs_about_ino(&a), true);
-	cfs_reply_err(r, code);
+		return code;
+	return a.entry->kind->type == S_IFDIR ? -EISDIR : hide(table_of(d), &a);
+}
+
+void dir_unlink(struct cfs_req *r, struct cfs_node *node, const char *name)
+{
+	cfs_reply_err(r, remove_file(r, cfs_tnode_of(node), name));
 }
 
 /* -- create, mknod, symlink ------------------------------------------------------------------------ */
 
 static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name, mode_t mode, struct scratch **ret)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	int code;
 
 	if (is_gone(d))
 		return -ENOENT;
 	if (!table_of(d)->scratch || is_reserved(table_of(d), name))
 		return -EPERM;
-	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r), ret);
+	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r),
+			   ret);
 	if (code == -EDQUOT) {
-		err_set(&e, code, "sandbox %s: %.64s: %u scratch files are there; remove some", sandbox_name(d->about.sbx), name,
-			SCRATCH_FILES);
+		err_set(&e, code, "sandbox %s: %.64s: %u scratch files are there; remove some",
+			sandbox_name(d->about.sbx), name, SCRATCH_FILES);
 		cfs_fail(&d->about, cfs_req_who(r), &e);
 	}
 	return code;
@@ -166,7 +177,7 @@ static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name,
 static void create_entry(struct cfs_req *r, const struct cfs_about *a, bool hidden, int flags)
 {
 	struct cfs_tnode *n = NULL;
-	struct cfs_handle *h;
+	struct cfs_handle *h = NULL;
 	unsigned open_flags = 0;
 	struct stat st;
 	int code = 0;
@@ -203,8 +214,7 @@ void dir_create(struct cfs_req *r, struct cfs_node *node, const char *name, mode
 		create_entry(r, &a, hidden, flags);
 		return;
 	}
-	if (table_of(d)->scratch)
-		s = scratch_find(d->about.place, d->ino, name);
+	s = find_scratch(d, name);
 	if (s && (flags & O_EXCL))
 		code = -EEXIST;
 	else if (!s)
@@ -228,7 +238,7 @@ void dir_mknod(struct cfs_req *r, struct cfs_node *node, const char *name, mode_
 		code = -ENOENT;
 	else if (of_table(d, name, cfs_req_who(r), &a, &hidden))
 		code = !hidden ? -EEXIST : a.entry->kind->type == S_IFREG && S_ISREG(mode) ? show_again(&a) : -EPERM;
-	else if (table_of(d)->scratch && scratch_find(d->about.place, d->ino, name))
+	else if (find_scratch(d, name))
 		code = -EEXIST;
 	else if (!S_ISREG(mode))
 		code = -EPERM;
@@ -243,23 +253,34 @@ void dir_mknod(struct cfs_req *r, struct cfs_node *node, const char *name, mode_
 }
 
 /* Only a hidden link of the tables can be made, and only as it was. */
-void dir_symlink(struct cfs_req *r, struct cfs_node *node, const char *name, const char *target)
+static int remake_link(struct cfs_req *r, struct cfs_tnode *d, const char *name, const char *target,
+		       struct cfs_tnode **ret)
 {
-	struct cfs_tnode *d = cfs_tnode_of(node);
-	struct cfs_tnode *n = NULL;
 	struct cfs_about a;
 	bool hidden = false;
-	int code = -EPERM;
+	int code;
 
-	if (is_gone(d)) {
-		code = -ENOENT;
-	} else if (of_table(d, name, cfs_req_who(r), &a, &hidden)) {
-		code = hidden ? cfs_enter(&a, &n) : -EEXIST;
-		if (!code && (a.entry->kind->type != S_IFLNK || strlen(target) != n->text->len || memcmp(target, n->text->data, n->text->len)))
-			code = -EPERM;
-		if (!code)
-			code = show_again(&a);
-	}
+	if (is_gone(d))
+		return -ENOENT;
+	if (!of_table(d, name, cfs_req_who(r), &a, &hidden))
+		return -EPERM;
+	if (!hidden)
+		return -EEXIST;
+	if (a.entry->kind->type != S_IFLNK)
+		return -EPERM;
+	code = cfs_enter(&a, ret);
+	if (code < 0)
+		return code;
+	if (strlen(target) != (*ret)->text->len || memcmp(target, (*ret)->text->data, (*ret)->text->len) != 0)
+		return -EPERM;
+	return show_again(&a);
+}
+
+void dir_symlink(struct cfs_req *r, struct cfs_node *node, const char *name, const char *target)
+{
+	struct cfs_tnode *n = NULL;
+	int code = remake_link(r, cfs_tnode_of(node), name, target, &n);
+
 	if (code < 0)
 		cfs_reply_err(r, code);
 	else
@@ -274,7 +295,7 @@ void dir_symlink(struct cfs_req *r, struct cfs_node *node, const char *name, con
 static int write_over(const struct cfs_about *to, const struct cfs_who *who, const char *data, size_t len)
 {
 	const struct cfs_kind *kind = to->entry->kind;
-	struct err e = {0};
+	struct err e = { 0 };
 	int code;
 
 	if (!kind->apply)
@@ -302,7 +323,7 @@ static int rename_scratch(struct cfs_req *r, struct cfs_tnode *d, struct scratch
 	}
 	if (is_reserved(table_of(d), newname))
 		return -EBUSY;
-	old = scratch_find(d->about.place, d->ino, newname);
+	old = find_scratch(d, newname);
 	if (old == s)
 		return 0;
 	if (old)
@@ -327,7 +348,7 @@ static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct c
 	code = cfs_enter(from, &n);
 	if (code < 0)
 		return code;
-	s = scratch_find(d->about.place, d->ino, newname);
+	s = find_scratch(d, newname);
 	if (s)
 		scratch_unlink(s);
 	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, newname, from->entry->mode, &from->owner, &s);
@@ -345,32 +366,28 @@ static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct c
 static int rename_inside(struct cfs_req *r, struct cfs_tnode *d, const char *name, const char *newname, unsigned flags)
 {
 	const struct cfs_table *t = table_of(d);
-	struct scratch *s = t->scratch ? scratch_find(d->about.place, d->ino, name) : NULL;
+	struct scratch *s = find_scratch(d, name);
 	struct cfs_about from, to;
-	struct err e = {0};
-	bool hidden = false;
+	struct err e = { 0 };
 	int code;
 
-	if ((flags & RENAME_NOREPLACE) && ((t->scratch && scratch_find(d->about.place, d->ino, newname)) ||
-					   (cfs_resolve(&d->about, newname, cfs_req_who(r), &to, &hidden) == 0 && !hidden)))
+	if ((flags & RENAME_NOREPLACE) && (find_scratch(d, newname) || find(r, d, newname, &to) == 0))
 		return -EEXIST;
 	if (s)
 		return rename_scratch(r, d, s, newname);
-	hidden = false;
-	code = cfs_resolve(&d->about, name, cfs_req_who(r), &from, &hidden);
-	if (code < 0 || hidden)
-		return code < 0 ? code : -ENOENT;
+	code = find(r, d, name, &from);
+	if (code < 0)
+		return code;
 	if (!from.entry->name)
 		return t->rename ? t->rename(&from, newname, cfs_req_who(r), &e) : -EPERM;
-	return t->user_may_hide && strcmp(name, newname) ? rename_control(r, d, &from, newname) : -EPERM;
+	return t->user_may_hide && strcmp(name, newname) != 0 ? rename_control(r, d, &from, newname) : -EPERM;
 }
 
-void dir_rename(struct cfs_req *r, struct cfs_node *node, const char *name, struct cfs_node *newnode, const char *newname,
-		unsigned flags)
+void dir_rename(struct cfs_req *r, struct cfs_node *node, const char *name, struct cfs_node *newnode,
+		const char *newname, unsigned flags)
 {
 	struct cfs_tnode *d = cfs_tnode_of(node), *nd = cfs_tnode_of(newnode);
 	struct cfs_about a;
-	bool hidden = false;
 	int code;
 
 	if (is_gone(d) || is_gone(nd)) {
@@ -380,9 +397,9 @@ void dir_rename(struct cfs_req *r, struct cfs_node *node, const char *name, stru
 	} else if (d == nd) {
 		code = rename_inside(r, d, name, newname, flags);
 	} else {
-		/* mv then copies a file, which is what the other directory needs: a write. It must not try that with a sandbox. */
-		code = cfs_resolve(&d->about, name, cfs_req_who(r), &a, &hidden);
-		code = !code && a.entry->kind->type == S_IFDIR ? -EPERM : -EXDEV;
+		/* mv then copies a file, which is what the other directory needs: a write. It must not try that with a
+		 * sandbox. */
+		code = find(r, d, name, &a) == 0 && a.entry->kind->type == S_IFDIR ? -EPERM : -EXDEV;
 	}
 	cfs_reply_err(r, code);
 }

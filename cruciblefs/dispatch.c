@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfuse's table: each function finds the nodes and the handle of its request, checks names, and calls the node's own function; what a node
- * has no function for is answered as node.h promises. ENOSYS is never answered: the kernel would stop asking for every other node. */
+/* libfuse's table: each function finds the nodes and the handle of its request, checks names, and calls the node's own
+ * function; what a node has no function for is answered as node.h promises. ENOSYS is never answered: the kernel would
+ * stop asking for every other node. */
 #include "cruciblefs/session_priv.h"
 
 #include <fcntl.h>
@@ -186,7 +187,8 @@ static void ll_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	end(r, r->node->ops->rmdir, -EPERM);
 }
 
-static void ll_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname, unsigned flags)
+static void ll_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
+		      unsigned flags)
 {
 	struct cfs_req *r = begin_two(fr, parent, name, newparent, newname);
 
@@ -245,7 +247,7 @@ static void ll_readlink(fuse_req_t fr, fuse_ino_t ino)
 
 static void ll_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
-	static const struct statvfs none = {.f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX_BYTES};
+	static const struct statvfs none = { .f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX_BYTES };
 	struct cfs_req *r = begin(fr, ino);
 
 	if (!r)
@@ -486,7 +488,8 @@ static void ll_init(void *userdata, struct fuse_conn_info *conn)
 {
 	struct cfs_session *cs = userdata;
 
-	/* RELEASE is a background request: with the default of 12 a hung guest's reads would hold other people's commands back. */
+	/* RELEASE is a background request: with the default of 12 a hung guest's reads would hold other people's
+	 * commands back. */
 	conn->max_background = 65535;
 	conn->congestion_threshold = 65535;
 	/* A read then waits in its reader instead of in the background. */

@@ -39,7 +39,7 @@ int cfs_show_wait_link(const struct cfs_about *a, struct buf *out)
 	return buf_adds(out, ".wait");
 }
 
-int cfs_output_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd)
+static int output_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd)
 {
 	struct execution *x = exec_of(a);
 
@@ -49,14 +49,14 @@ int cfs_output_open(const struct cfs_about *a, const struct cfs_who *who, int *r
 	return x ? exec_open_output(a->sbx, x, a->entry->arg, ret_fd) : -ENOENT;
 }
 
-uint64_t cfs_output_size(const struct cfs_about *a)
+static uint64_t output_size(const struct cfs_about *a)
 {
 	struct execution *x = exec_of(a);
 
 	return x ? exec_output_bytes(a->sbx, x, a->entry->arg) : 0;
 }
 
-bool cfs_output_ended(const struct cfs_about *a)
+static bool output_ended(const struct cfs_about *a)
 {
 	struct execution *x = exec_of(a);
 
@@ -68,6 +68,10 @@ struct waitq *cfs_sandbox_queue(const struct cfs_about *a)
 	return sandbox_waitq(a->sbx);
 }
 
+const struct cfs_stream_ops cfs_output = {
+	.open = output_open, .size = output_size, .ended = output_ended, .queue = cfs_sandbox_queue
+};
+
 static int show_status(const struct cfs_about *a, struct buf *out)
 {
 	struct execution *x = exec_of(a);
@@ -77,17 +81,18 @@ static int show_status(const struct cfs_about *a, struct buf *out)
 
 /* -- exec/<n>/ ------------------------------------------------------------------------------------- */
 
+/* An entry is a row. */
+/* clang-format off */
 static const struct cfs_entry exec_entries[] = {
-	{.name = "cmd", .kind = &cfs_kind_text, .mode = 0400, .show = cfs_show_command},
-	{.name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .open_fd = cfs_output_open, .size = cfs_output_size,
-	 .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .open_fd = cfs_output_open, .size = cfs_output_size,
-	 .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = cfs_bind_done, .show = cfs_show_record},
-	{.name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link},
-	{.name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .show = cfs_show_record},
-	{.name = "status", .kind = &cfs_kind_text, .mode = 0400, .show = show_status},
+	{ .name = "cmd", .kind = &cfs_kind_text, .mode = 0400, .show = cfs_show_command },
+	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .stream = &cfs_output },
+	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .stream = &cfs_output },
+	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = cfs_bind_done, .show = cfs_show_record },
+	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
+	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .show = cfs_show_record },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .show = show_status },
 };
+/* clang-format on */
 
 const struct cfs_table cfs_exec_table = {
 	.path = "run/<id>/exec/<n>",
@@ -127,25 +132,27 @@ static int show_slot_verbs(const struct cfs_about *a, struct buf *out)
 	return buf_adds(out, "eof\nresize ROWS COLS\nsignal NAME\nkill\n");
 }
 
-static int store_slot_ctl(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
+static int store_slot_ctl(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len,
+			  struct err *e)
 {
 	(void)len;
 	return slot_ctl(a->sbx, a->name, text, who, e);
 }
 
+/* An entry is a row. */
+/* clang-format off */
 static const struct cfs_entry slot_entries[] = {
-	{.name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_slot, .show = cfs_show_command},
-	{.name = "stdin", .kind = &cfs_kind_livein, .mode = 0600, .bind = bind_slot},
-	{.name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_slot, .open_fd = cfs_output_open,
-	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_slot, .open_fd = cfs_output_open,
-	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot_done, .show = cfs_show_record},
-	{.name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link},
-	{.name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_slot_wait, .show = cfs_show_record},
-	{.name = "status", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot, .show = show_status},
-	{.name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .bind = bind_slot, .show = show_slot_verbs, .store = store_slot_ctl},
+	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_slot, .show = cfs_show_command },
+	{ .name = "stdin", .kind = &cfs_kind_livein, .mode = 0600, .bind = bind_slot },
+	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_slot, .stream = &cfs_output },
+	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_slot, .stream = &cfs_output },
+	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot_done, .show = cfs_show_record },
+	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
+	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_slot_wait, .show = cfs_show_record },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot, .show = show_status },
+	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .bind = bind_slot, .show = show_slot_verbs, .store = store_slot_ctl },
 };
+/* clang-format on */
 
 const struct cfs_table cfs_slot_table = {
 	.path = "run/<id>/exec/<slot>",
@@ -170,10 +177,10 @@ static int show_latest(const struct cfs_about *a, struct buf *out)
 }
 
 static const struct cfs_entry execs_entries[] = {
-	{.name = "latest", .kind = &cfs_kind_link, .mode = 0777, .bind = bind_latest, .show = show_latest},
+	{ .name = "latest", .kind = &cfs_kind_link, .mode = 0777, .bind = bind_latest, .show = show_latest },
 };
-static const struct cfs_entry exec_dir = {.kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_exec_table};
-static const struct cfs_entry slot_dir = {.kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_slot_table};
+static const struct cfs_entry exec_dir = { .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_exec_table };
+static const struct cfs_entry slot_dir = { .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_slot_table };
 
 /* "17", as it is listed: no sign, no zeros in front. 0: not a number. */
 static uint64_t exec_number_of(const char *name)

@@ -12,6 +12,10 @@
  * The kernel makes many waits of one: it asks a second time when a revalidation fails, and lets all who look up the same
  * name wait, uninterruptible, for the first; each of them would begin another 5 s. */
 #define SILENCE_NS (200u * 1000000ull)
+/* A signal that is merely handled (SIGCHLD of make, SIGURG of Go) interrupts too, and EINTR from stat(2) is what no local disk gives.
+ * The guest's answer takes a millisecond, so only who is really kept waiting is let go, still within 100 ms. A guest that has left
+ * something unanswered for longer than that gets no grace: those who wait for the same name are let go one after the other. */
+#define GRACE_MS 50u
 
 static void forget_call(struct gcall *c)
 {
@@ -70,6 +74,8 @@ static void on_done(void *arg, int code, struct wire_rd *r)
 
 	forget_call(c);
 	op->fs->silent_until_ns = code == -ETIMEDOUT ? now_ns() + SILENCE_NS : 0;
+	if (code != -ETIMEDOUT)
+		op->fs->unanswered_since_ns = 0;
 	code = greply_code(code);
 	if (overtaken(op, code)) {
 		op->retried = true;
@@ -101,10 +107,14 @@ void *gop_new(struct cfs_req *r, struct guestfs *fs, size_t size, gop_send_fn *s
 
 void gop_start(struct gop *op)
 {
-	int r = op->fs->silent_until_ns && now_ns() < op->fs->silent_until_ns ? -ETIMEDOUT : 0;
+	struct guestfs *fs = op->fs;
+	uint64_t now = now_ns();
+	int r = now < fs->silent_until_ns ? -ETIMEDOUT : 0;
 
 	if (r == 0)
 		r = cfs_park(op->r, NULL, NULL, on_cancel, op);
+	if (r == 0 && (!fs->unanswered_since_ns || now - fs->unanswered_since_ns < GRACE_MS * 1000000ull))
+		cfs_park_grace(op->r, GRACE_MS);
 	if (r == 0)
 		r = send_calls(op);
 	if (r < 0)
@@ -130,6 +140,8 @@ int gop_call(struct gop *op, unsigned i, uint8_t ag_op)
 		c->call = NULL;
 		return r;
 	}
+	if (!fs->unanswered_since_ns)
+		fs->unanswered_since_ns = now_ns();
 	c->bytes = fs->msg.len;
 	fs->ncalls++;
 	fs->nbytes += c->bytes;

@@ -44,8 +44,7 @@ int guestfs_root(struct cfs_session *cs, struct sandbox *s, struct cfs_node **re
 	struct guestfs *fs = all;
 	int r;
 
-	/* One whose id is dead waits for its end (node.c). */
-	while (fs && (fs->session != cs || fs->s != s || fs->root.node.id == 0))
+	while (fs && (fs->session != cs || fs->s != s))
 		fs = fs->next;
 	if (fs) {
 		cfs_node_ref(&fs->root.node);

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # `.fs`: the guest's files. Included by module.mk.
 LIBS += cfsguest
-cfsguest_SRCS := $(addprefix cruciblefs/,guestfs.c guestcall.c guestattr.c guestname.c guestopen.c guestio.c guestdir.c guestxattr.c \
+cfsguest_SRCS := $(addprefix cruciblefs/, \
+	guestfs.c guestcall.c guestattr.c guestname.c guestopen.c guestio.c guestdir.c guestxattr.c \
 	guestpath.c guestlink.c guestreply.c)
 
-UNIT += test_guestlink
+# The pure parts.
+UNIT += test_guestlink test_guestreply test_guestpath
 test_guestlink_SRCS := tests/unit/test_guestlink.c
 test_guestlink_LIBS := cfsguest agentproto base
-
-UNIT += test_guestreply
 test_guestreply_SRCS := tests/unit/test_guestreply.c
 test_guestreply_LIBS := cfsguest agentproto base
-
-UNIT += test_guestpath
 test_guestpath_SRCS := tests/unit/test_guestpath.c
 test_guestpath_LIBS := cfsguest cfsfuse agentproto base
 test_guestpath_PKGS := fuse3
+
+# The whole over a fake guest, which the agent's own code for file operations serves: request by request, and on a real mount.
+cfsguest_UNIT := test_guestfs test_guestio test_guest_mount
+UNIT += $(cfsguest_UNIT)
+test_guestfs_SRCS := $(addprefix tests/unit/,test_guestfs.c guestwire.c fusewire.c fake_guest.c)
+test_guestio_SRCS := $(addprefix tests/unit/,test_guestio.c guestwire.c fusewire.c fake_guest.c)
+test_guest_mount_SRCS := $(addprefix tests/unit/,test_guest_mount.c fake_guest.c)
+$(foreach t,$(cfsguest_UNIT),$(eval $(t)_LIBS := cfsguest cfsfuse agentcore agentproto base)$(eval $(t)_PKGS := fuse3))
 
 FUZZ += fuzz_guest_reply
 fuzz_guest_reply_SRCS := tests/fuzz/fuzz_guest_reply.c

@@ -21,7 +21,8 @@ struct guestfs { /* one guest; lives as long as its root node */
 	struct gtable table;
 	uint64_t salt;		  /* of st_ino */
 	struct buf msg;		  /* the request being built */
-	uint64_t silent_until_ns; /* guestcall.c; 0: it answers */
+	uint64_t silent_until_ns; /* guestcall.c: after a call that timed out; 0: it answers */
+	uint64_t unanswered_since_ns; /* the first call sent since the last answer; 0: none */
 	unsigned ncalls, nopen;
 	size_t nbytes;
 };

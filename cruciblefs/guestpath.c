@@ -140,8 +140,7 @@ struct gnode *gnode_find(struct gtable *t, const struct gnode *dir, const char *
 	uint64_t hash = hash_name(t->seed, dir->node.id, name);
 	struct gnode *n = *bucket_of(t, hash);
 
-	/* A node whose id is dead is only waiting for its end (node.c); the kernel must not be told of it again. */
-	while (n && (n->hash != hash || n->parent != dir || n->node.id == 0 || strcmp(n->name, name) != 0))
+	while (n && (n->hash != hash || n->parent != dir || strcmp(n->name, name) != 0))
 		n = n->chain;
 	return n;
 }

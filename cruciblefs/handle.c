@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open handles, and what each uid holds: without the bounds one user's descriptors or waiting readers would be everybody's. */
+/* Open handles, and what each uid holds: without the bounds one user's descriptors or waiting readers would be
+ * everybody's. */
 #include "cruciblefs/session_priv.h"
 
 #include <assert.h>
@@ -34,7 +35,7 @@ struct uid_count *uid_count_get(struct cfs_session *cs, uid_t uid)
 		cs->uids_cap = cap;
 	}
 	u = &cs->uids[cs->nuids++];
-	*u = (struct uid_count){.uid = uid};
+	*u = (struct uid_count){ .uid = uid };
 	return u;
 }
 
@@ -66,7 +67,7 @@ int cfs_handle_open(struct cfs_req *r, struct cfs_handle *h, struct cfs_node *n,
 		return code;
 	}
 	u->open++;
-	*h = (struct cfs_handle){.node = cfs_node_ref(n), .fh = fh, .who = r->who, .flags = flags};
+	*h = (struct cfs_handle){ .node = cfs_node_ref(n), .fh = fh, .who = r->who, .flags = flags };
 	return 0;
 }
 

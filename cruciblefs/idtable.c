@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 struct idtable_slot {
-	void *p;	 /* NULL: free */
-	uint32_t gen;	 /* never 0 */
-	uint32_t next;	 /* free: index + 1 of the next free slot, 0 at the end */
+	void *p;       /* NULL: free */
+	uint32_t gen;  /* never 0 */
+	uint32_t next; /* free: index + 1 of the next free slot, 0 at the end */
 };
 
 static struct idtable_slot *slot_of(const struct idtable *t, uint64_t id)
@@ -30,7 +30,7 @@ static int grow(struct idtable *t)
 	if (!slots)
 		return -ENOMEM;
 	for (uint32_t i = n; i-- > t->nslots;) {
-		slots[i] = (struct idtable_slot){.gen = 1, .next = t->free_head};
+		slots[i] = (struct idtable_slot){ .gen = 1, .next = t->free_head };
 		t->free_head = i + 1;
 	}
 	t->slots = slots;
@@ -96,5 +96,5 @@ void *idtable_each(const struct idtable *t, uint32_t *at)
 void idtable_fini(struct idtable *t)
 {
 	free(t->slots);
-	*t = (struct idtable){0};
+	*t = (struct idtable){ 0 };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers for pointers that are handed to the kernel and come back: an index and a generation, so that a number of something that
- * is gone finds nothing. Node ids and file handles are such numbers. Embedded; zeroed memory is an empty table.
- * Thread: the owner's. */
+/* Numbers for pointers that are handed to the kernel and come back: an index and a generation, so that a number of
+ * something that is gone finds nothing. Node ids and file handles are such numbers. Embedded; zeroed memory is an empty
+ * table. Thread: the owner's. */
 #ifndef CRUCIBLE_IDTABLE_H
 #define CRUCIBLE_IDTABLE_H
 

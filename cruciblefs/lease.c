@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `lease`: who holds it open for writing keeps the sandbox; the last close ends it, however the holder died.
- * A holder that only reads does not count: grep -r and tar open everything that they can read, and reading is harmless. */
+ * A holder that only reads does not count: grep -r and tar open everything that they can read, and reading is harmless.
+ */
 #include <stdlib.h>
 #include "cruciblefs/table.h"
 
@@ -9,7 +10,8 @@ struct lease {
 	bool holds;
 };
 
-static int lease_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int lease_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+		      unsigned *ret_open_flags)
 {
 	struct lease *l;
 	int code;
@@ -38,7 +40,8 @@ static void lease_read(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 	cfs_reply_buf(r, "", 0);
 }
 
-static void lease_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+static void lease_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size,
+			uint64_t off)
 {
 	(void)node, (void)h, (void)data, (void)size, (void)off;
 	cfs_reply_err(r, -EPERM);

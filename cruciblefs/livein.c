@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/NAME/stdin: live standard input of a slot's command. A write waits while the guest does not read, and takes all that it was given unless it is
- * interrupted (then a short count, or EINTR when nothing was taken) or O_NONBLOCK. */
+/* exec/NAME/stdin: live standard input of a slot's command. A write waits while the guest does not read, and takes all
+ * that it was given unless it is interrupted (then a short count, or EINTR when nothing was taken) or O_NONBLOCK. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/table.h"
 
-#define WAIT_MAX (128u * 1024) /* bytes of one write that are kept while it waits; more: a short count, as from a pipe */
+#define WAIT_MAX \
+	(128u * 1024) /* bytes of one write that are kept while it waits; more: a short count, as from a pipe */
 
 struct waiting_write {
 	size_t before;	   /* bytes taken before the write began to wait */
@@ -18,7 +19,7 @@ struct waiting_write {
 static int feed(const struct cfs_about *a, const char *data, size_t len, size_t *taken)
 {
 	while (*taken < len) {
-		struct err e = {0};
+		struct err e = { 0 };
 		size_t n = 0;
 		int r;
 
@@ -60,12 +61,13 @@ static void write_cancel(struct cfs_req *r, void *arg)
 		cfs_reply_write(r, w->before + w->taken);
 }
 
-static void livein_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+static void livein_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size,
+			 uint64_t off)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	struct waiting_write *w;
 	size_t taken = 0, keep;
-	struct err e = {0};
+	struct err e = { 0 };
 	int code = feed(&n->about, data, size, &taken);
 
 	(void)off;
@@ -93,7 +95,8 @@ static void livein_write(struct cfs_req *r, struct cfs_node *node, struct cfs_ha
 		answer(r, taken, code);
 }
 
-static int livein_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int livein_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+		       unsigned *ret_open_flags)
 {
 	struct cfs_handle *h = calloc(1, sizeof(*h));
 	int code = h ? cfs_tnode_handle(r, h, n, flags) : -ENOMEM;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logs/<uuid>.jsonl: activity logs, which outlive their sandboxes; logs/by-name/: for each name the newest log that the caller may read. */
+/* logs/<uuid>.jsonl: activity logs, which outlive their sandboxes; logs/by-name/: for each name the newest log that the
+ * caller may read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,18 +23,13 @@ static uint64_t log_size(const struct cfs_about *a)
 	return log_open(a, &a->owner, &fd) < 0 ? 0 : cfs_fd_size(fd);
 }
 
-static struct waitq *log_queue(const struct cfs_about *a)
-{
-	return journal_waitq(cfs_tree_registry(a->tree));
-}
-
-static const struct cfs_entry log_file = {.kind = &cfs_kind_stream, .mode = 0400, .open_fd = log_open, .size = log_size,
-					  .queue = log_queue};
+static const struct cfs_stream_ops log_stream = { .open = log_open, .size = log_size, .queue = cfs_journal_queue };
+static const struct cfs_entry log_file = { .kind = &cfs_kind_stream, .mode = 0400, .stream = &log_stream };
 
 static bool about_log(struct cfs_about *c, const char *uuid, uid_t owner, uint64_t changed_ns)
 {
 	c->entry = &log_file;
-	c->owner = (struct cfs_who){.uid = owner};
+	c->owner = (struct cfs_who){ .uid = owner };
 	c->changed_ns = changed_ns;
 	return (size_t)snprintf(c->name, sizeof(c->name), "%s", uuid) < sizeof(c->name);
 }
@@ -50,7 +46,7 @@ static bool match_uuid(void *arg, const char *uuid, uid_t owner, const char *nam
 	struct log_search *s = arg;
 
 	(void)name;
-	if (strlen(uuid) != s->len || memcmp(uuid, s->name, s->len))
+	if (strlen(uuid) != s->len || memcmp(uuid, s->name, s->len) != 0)
 		return true;
 	s->found = about_log(s->c, uuid, owner, changed_ns);
 	return false;
@@ -59,9 +55,9 @@ static bool match_uuid(void *arg, const char *uuid, uid_t owner, const char *nam
 static int logs_child(struct cfs_about *c, const char *name)
 {
 	size_t len = strlen(name);
-	struct log_search s = {.name = name, .len = len - (sizeof(SUFFIX) - 1), .c = c};
+	struct log_search s = { .name = name, .len = len - (sizeof(SUFFIX) - 1), .c = c };
 
-	if (len <= sizeof(SUFFIX) - 1 || strcmp(name + s.len, SUFFIX))
+	if (len <= sizeof(SUFFIX) - 1 || strcmp(name + s.len, SUFFIX) != 0)
 		return -ENOENT;
 	journal_each_log(cfs_tree_registry(c->tree), match_uuid, &s);
 	return s.found ? 0 : -ENOENT;
@@ -88,7 +84,7 @@ static bool list_one(void *arg, const char *uuid, uid_t owner, const char *name,
 
 static void logs_list(const struct cfs_about *dir, cfs_list_fn *fn, void *arg)
 {
-	struct log_listing l = {.c = *dir, .fn = fn, .arg = arg};
+	struct log_listing l = { .c = *dir, .fn = fn, .arg = arg };
 
 	journal_each_log(cfs_tree_registry(dir->tree), list_one, &l);
 }
@@ -104,14 +100,14 @@ static bool stamp_one(void *arg, const char *uuid, uid_t owner, const char *name
 
 static uint64_t logs_stamp(const struct cfs_about *dir)
 {
-	struct log_listing l = {0};
+	struct log_listing l = { 0 };
 
 	journal_each_log(cfs_tree_registry(dir->tree), stamp_one, &l);
 	return l.stamp;
 }
 
 static const struct cfs_entry logs_entries[] = {
-	{.name = "by-name", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_by_name_table},
+	{ .name = "by-name", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_by_name_table },
 };
 
 const struct cfs_table cfs_logs_table = {
@@ -142,8 +138,8 @@ static bool collect(void *arg, const char *uuid, uid_t owner, const char *name, 
 	struct named_logs *l = arg;
 	struct named_log *at;
 
-	if ((l->viewer->uid && l->viewer->uid != owner) || cfs_name_check(name) < 0 || (l->only && strcmp(l->only, name)) ||
-	    strlen(uuid) > CFS_NAME_MAX)
+	if ((l->viewer->uid && l->viewer->uid != owner) || cfs_name_check(name) < 0 ||
+	    (l->only && strcmp(l->only, name) != 0) || strlen(uuid) > CFS_NAME_MAX)
 		return true;
 	if (l->n == l->cap) {
 		size_t cap = l->cap ? l->cap * 2 : 16;
@@ -167,13 +163,16 @@ static int compare(const void *x, const void *y)
 	const struct named_log *a = x, *b = y;
 	int by_name = strcmp(a->name, b->name);
 
-	return by_name ? by_name : a->changed_ns < b->changed_ns ? 1 : a->changed_ns > b->changed_ns ? -1 : strcmp(a->uuid, b->uuid);
+	return by_name			       ? by_name
+	       : a->changed_ns < b->changed_ns ? 1
+	       : a->changed_ns > b->changed_ns ? -1
+					       : strcmp(a->uuid, b->uuid);
 }
 
 /* The caller frees ret->list. */
 static void collect_all(const struct cfs_about *a, const char *only, struct named_logs *ret)
 {
-	*ret = (struct named_logs){.viewer = &a->viewer, .only = only};
+	*ret = (struct named_logs){ .viewer = &a->viewer, .only = only };
 	journal_each_log(cfs_tree_registry(a->tree), collect, ret);
 	if (ret->n)
 		qsort(ret->list, ret->n, sizeof(*ret->list), compare);
@@ -191,7 +190,9 @@ static int show_target(const struct cfs_about *a, struct buf *out)
 	return r;
 }
 
-static const struct cfs_entry name_link = {.kind = &cfs_kind_link, .mode = 0777, .flags = CFS_PER_CALLER, .show = show_target};
+static const struct cfs_entry name_link = {
+	.kind = &cfs_kind_link, .mode = 0777, .flags = CFS_PER_CALLER, .show = show_target
+};
 
 static int by_name_child(struct cfs_about *c, const char *name)
 {

@@ -88,6 +88,7 @@ static int parse_args(struct daemon *d, int argc, char **argv, struct err *e)
 		{ NULL, 0, NULL, 0 },
 	};
 	const char *config = NULL;
+	char empty[1] = "", *end;
 	int c, r;
 
 	/* The file first, whatever the order of the words: the command line is above it. */
@@ -106,23 +107,25 @@ static int parse_args(struct daemon *d, int argc, char **argv, struct err *e)
 	}
 	optind = 1;
 	while (!r && (c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		char *arg = optarg ? optarg : empty;
+
 		switch (c) {
 		case OPT_MOUNT:
-			r = absolute(d, "mount", optarg, e);
+			r = absolute(d, "mount", arg, e);
 			break;
 		case OPT_STORE:
-			r = absolute(d, "store", optarg, e);
+			r = absolute(d, "store", arg, e);
 			break;
 		case OPT_LEVEL:
-			r = config_set(&d->cfg, "log_level", optarg, e);
+			r = config_set(&d->cfg, "log_level", arg, e);
 			break;
 		case OPT_SET:
-			r = parse_set(d, optarg, e);
+			r = parse_set(d, arg, e);
 			break;
 		case OPT_READY:
-			d->ready_fd = atoi(optarg);
-			if (d->ready_fd < 3 || fd_set_cloexec(d->ready_fd, true) < 0)
-				r = err_set(e, -EBADF, "--ready-fd %s: no open descriptor", optarg);
+			d->ready_fd = (int)strtol(arg, &end, 10);
+			if (*end || d->ready_fd < 3 || fd_set_cloexec(d->ready_fd, true) < 0)
+				r = err_set(e, -EBADF, "--ready-fd %s: no open descriptor", arg);
 			break;
 		case OPT_HELP:
 			fputs(usage, stdout);

@@ -2,7 +2,6 @@
 #include "cruciblefs/session_priv.h"
 
 #include <assert.h>
-#include <stdarg.h>
 
 #define NODES_ALL 1048576u
 
@@ -13,7 +12,7 @@ int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_n
 
 	if (r < 0)
 		return r;
-	*n = (struct cfs_node){.ops = ops, .session = cs, .id = id, .refs = 1};
+	*n = (struct cfs_node){ .ops = ops, .session = cs, .id = id, .refs = 1 };
 	return 0;
 }
 
@@ -31,8 +30,9 @@ static void reap_later(void *arg)
 	node_reap(cs);
 }
 
-/* It goes at the end of the batch (or of the round), so that no caller further up the stack is left with a dangling pointer; until
- * then it may be found and used again: the kernel often forgets a node and asks for its name in one breath. */
+/* It goes at the end of the batch (or of the round), so that no caller further up the stack is left with a dangling
+ * pointer; until then it may be found and used again: the kernel often forgets a node and asks for its name in one
+ * breath. */
 static void list_if_unused(struct cfs_node *n)
 {
 	struct cfs_session *cs = n->session;
@@ -104,18 +104,17 @@ void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups)
 }
 
 /* FNV-1a over the texts and their ends, then a finaliser (of splitmix64) that spreads short texts over all bits. */
-uint64_t cfs_ino(const char *first, ...)
+uint64_t cfs_ino_of(const char *const texts[])
 {
 	uint64_t h = 0xcbf29ce484222325u;
-	va_list ap;
 
-	va_start(ap, first);
-	for (const char *s = first; s; s = va_arg(ap, const char *)) {
+	for (; *texts; texts++) {
+		const char *s = *texts;
+
 		do
 			h = (h ^ (unsigned char)*s) * 0x100000001b3u;
 		while (*s++);
 	}
-	va_end(ap);
 	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
 	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
 	h ^= h >> 31;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes: what the kernel knows by a node id, and what each kind of node does with a request.
  *
- * A node is embedded in the struct of whoever implements it (a table's file, a scratch file, a file of the guest) and has an
- * ops table: one function for each FUSE operation. session.c finds the node (and the handle) of a request and calls the function; the
- * function replies, or parks the request, through session.h. So the table-driven files and the guest's files below `.fs`
- * (guestfs.c) are the same thing to the session.
+ * A node is embedded in the struct of whoever implements it (a table's file, a scratch file, a file of the guest) and
+ *has an ops table: one function for each FUSE operation. session.c finds the node (and the handle) of a request and
+ *calls the function; the function replies, or parks the request, through session.h. So the table-driven files and the
+ *guest's files below `.fs` (guestfs.c) are the same thing to the session.
  *
  * Life of a node:
  *   cfs_node_init()   gets an id. lookups = 0, refs = 1: the caller's.
  *   cfs_reply_entry() and its like (session.h) add one lookup: the kernel knows the node now.
  *   FORGET            takes lookups away.
  *   cfs_node_ref/unref  the implementer's own references (open handles hold one each, a child may hold its parent).
- *   lookups and refs both 0: unused. It may be found and referenced again (by a table of the implementer's) until the loop's next
- *		     round or the end of the batch of requests; then its id dies and ops->free() is called.
- * An id is a table index and a generation: an id of something that is gone is never taken for something else (ESTALE).
- * Id 1 is the root's.
+ *   lookups and refs both 0: unused. It may be found and referenced again (by a table of the implementer's) until the
+ *loop's next round or the end of the batch of requests; then its id dies and ops->free() is called. An id is a table
+ *index and a generation: an id of something that is gone is never taken for something else (ESTALE). Id 1 is the
+ *root's.
  *
  * Thread: the loop's, for everything here. */
 #ifndef CRUCIBLE_NODE_H
@@ -33,50 +33,62 @@ struct cfs_req;	   /* session.h */
 struct cfs_handle; /* session.h */
 struct cfs_node;
 
-#define cfs_container(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
+#define cfs_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 /* What a node does. Any pointer may be NULL; then the session answers:
- *   lookup ENOENT (ENOTDIR on what is no directory), the operations that change a directory EPERM, open EPERM, opendir ENOTDIR,
- *   readlink EINVAL, setattr EPERM, read and write EBADF, setxattr removexattr EOPNOTSUPP, getxattr EOPNOTSUPP,
- *   listxattr an empty list, fallocate EOPNOTSUPP, lseek EINVAL, flush and fsync and fsyncdir 0, statfs zeros (namemax 255),
- *   poll POLLIN|POLLOUT. Never ENOSYS: the kernel would stop asking for every other node too.
+ *   lookup ENOENT (ENOTDIR on what is no directory), the operations that change a directory EPERM, open EPERM, opendir
+ * ENOTDIR, readlink EINVAL, setattr EPERM, read and write EBADF, setxattr removexattr EOPNOTSUPP, getxattr EOPNOTSUPP,
+ *   listxattr an empty list, fallocate EOPNOTSUPP, lseek EINVAL, flush and fsync and fsyncdir 0, statfs zeros (namemax
+ * 255), poll POLLIN|POLLOUT. Never ENOSYS: the kernel would stop asking for every other node too.
  *
  * @r is answered exactly once: inside the function, or later after cfs_park(). Strings and buffers (@name, @data …)
- * die when the function returns: copy what is needed later. A function never blocks. Permissions were checked by the kernel
- * (default_permissions) against what getattr says. Names are never "", "." or "..", hold no '/', and have at most 255 bytes (the session
- * checks that). Nodes and handles given as arguments live at least until the function returns; a parked request holds its nodes
- * and its handle until it is answered. */
+ * die when the function returns: copy what is needed later. A function never blocks. Permissions were checked by the
+ * kernel (default_permissions) against what getattr says. Names are never "", "." or "..", hold no '/', and have at
+ * most 255 bytes (the session checks that). Nodes and handles given as arguments live at least until the function
+ * returns; a parked request holds its nodes and its handle until it is answered. */
 struct cfs_node_ops {
-	/* Both counts have become 0, or the session ends (the root's comes last): free the struct around @n. Called from the loop, never inside
-	 * another function of this table. */
+	/* Both counts have become 0, or the session ends (the root's comes last): free the struct around @n. Called
+	 * from the loop, never inside another function of this table. */
 	void (*free)(struct cfs_node *n);
 
 	void (*lookup)(struct cfs_req *r, struct cfs_node *dir, const char *name); /* cfs_reply_entry */
-	void (*getattr)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h); /* h: NULL nearly always; cfs_reply_attr */
+	void (*getattr)(struct cfs_req *r, struct cfs_node *n,
+			struct cfs_handle *h); /* h: NULL nearly always; cfs_reply_attr */
 	/* @valid: FUSE_SET_ATTR_* bits; @h NULL when by path. cfs_reply_attr */
 	void (*setattr)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const struct stat *st, int valid);
 	void (*readlink)(struct cfs_req *r, struct cfs_node *n); /* cfs_reply_readlink */
 
-	void (*mknod)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode, dev_t rdev); /* cfs_reply_entry */
-	void (*mkdir)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode);		   /* cfs_reply_entry */
-	void (*symlink)(struct cfs_req *r, struct cfs_node *dir, const char *name, const char *target);   /* cfs_reply_entry */
-	void (*link)(struct cfs_req *r, struct cfs_node *n, struct cfs_node *dir, const char *name); /* same ops on both, else EXDEV */
-	void (*unlink)(struct cfs_req *r, struct cfs_node *dir, const char *name);		    /* cfs_reply_err(0) */
+	void (*mknod)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode,
+		      dev_t rdev);							       /* cfs_reply_entry */
+	void (*mkdir)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode); /* cfs_reply_entry */
+	void (*symlink)(struct cfs_req *r, struct cfs_node *dir, const char *name,
+			const char *target); /* cfs_reply_entry */
+	void (*link)(struct cfs_req *r, struct cfs_node *n, struct cfs_node *dir,
+		     const char *name);						   /* same ops on both, else EXDEV */
+	void (*unlink)(struct cfs_req *r, struct cfs_node *dir, const char *name); /* cfs_reply_err(0) */
 	void (*rmdir)(struct cfs_req *r, struct cfs_node *dir, const char *name);
-	void (*rename)(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir, const char *newname,
+	void (*rename)(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir,
+		       const char *newname,
 		       unsigned flags); /* same ops on both directories, else the session says EXDEV */
 
-	/* Open: make a handle (cfs_handle_open), cfs_reply_open. @flags: open(2)'s; O_TRUNC comes here (no setattr follows). */
+	/* Open: make a handle (cfs_handle_open), cfs_reply_open. @flags: open(2)'s; O_TRUNC comes here (no setattr
+	 * follows). */
 	void (*open)(struct cfs_req *r, struct cfs_node *n, int flags);
-	void (*create)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode, int flags); /* cfs_reply_create */
-	void (*read)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, size_t size, uint64_t off); /* cfs_reply_buf */
-	void (*write)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size, uint64_t off);
-	void (*flush)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h); /* a close(2) of one of the descriptors; not interruptible */
+	void (*create)(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode,
+		       int flags); /* cfs_reply_create */
+	void (*read)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, size_t size,
+		     uint64_t off); /* cfs_reply_buf */
+	void (*write)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size,
+		      uint64_t off);
+	void (*flush)(struct cfs_req *r, struct cfs_node *n,
+		      struct cfs_handle *h); /* a close(2) of one of the descriptors; not interruptible */
 	void (*fsync)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, bool datasync);
-	void (*fallocate)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, int mode, uint64_t off, uint64_t len);
-	void (*lseek)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, uint64_t off, int whence); /* SEEK_DATA, SEEK_HOLE */
-	/* The last close, of files and directories, also of an open whose caller has gone before it was answered: let go of what the
-	 * handle holds and free the struct around it. No request: nobody waits for an answer. */
+	void (*fallocate)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, int mode, uint64_t off,
+			  uint64_t len);
+	void (*lseek)(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, uint64_t off,
+		      int whence); /* SEEK_DATA, SEEK_HOLE */
+	/* The last close, of files and directories, also of an open whose caller has gone before it was answered: let
+	 * go of what the handle holds and free the struct around it. No request: nobody waits for an answer. */
 	void (*release)(struct cfs_handle *h);
 
 	/* What is ready now (POLLIN …), and the queue that is woken when that may change. Both or none. */
@@ -86,11 +98,13 @@ struct cfs_node_ops {
 	void (*opendir)(struct cfs_req *r, struct cfs_node *dir, int flags);
 	/* Fill a struct cfs_dirbuf, cfs_dirbuf_reply. @off: 0, or the @next_off of an entry told before. */
 	void (*readdir)(struct cfs_req *r, struct cfs_node *dir, struct cfs_handle *h, size_t size, uint64_t off);
-	void (*readdirplus)(struct cfs_req *r, struct cfs_node *dir, struct cfs_handle *h, size_t size, uint64_t off); /* NULL: readdir */
+	void (*readdirplus)(struct cfs_req *r, struct cfs_node *dir, struct cfs_handle *h, size_t size,
+			    uint64_t off); /* NULL: readdir */
 	void (*fsyncdir)(struct cfs_req *r, struct cfs_node *dir, struct cfs_handle *h, bool datasync);
 
 	void (*statfs)(struct cfs_req *r, struct cfs_node *n);
-	void (*setxattr)(struct cfs_req *r, struct cfs_node *n, const char *name, const void *value, size_t size, int flags);
+	void (*setxattr)(struct cfs_req *r, struct cfs_node *n, const char *name, const void *value, size_t size,
+			 int flags);
 	void (*getxattr)(struct cfs_req *r, struct cfs_node *n, const char *name, size_t size); /* cfs_reply_xattr */
 	void (*listxattr)(struct cfs_req *r, struct cfs_node *n, size_t size);			/* cfs_reply_xattr */
 	void (*removexattr)(struct cfs_req *r, struct cfs_node *n, const char *name);
@@ -115,7 +129,8 @@ struct cfs_node *cfs_node_find(struct cfs_session *cs, uint64_t id);
 size_t cfs_node_count(struct cfs_session *cs); /* for tests and metrics */
 
 /* An inode number for st_ino that stays the same over lookups and restarts: a 64-bit hash of the texts, never 0 or 1.
- * Ends with NULL. */
-uint64_t cfs_ino(const char *first, ...) __attribute__((sentinel));
+ * The texts end with NULL. */
+#define cfs_ino(...) cfs_ino_of((const char *const[]){ __VA_ARGS__ })
+uint64_t cfs_ino_of(const char *const texts[]);
 
 #endif

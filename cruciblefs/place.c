@@ -8,7 +8,8 @@
 #include "base/loop.h"
 #include "cruciblefs/sandbox.h"
 
-#define STAMPS_MAX 65536u /* then the times are forgotten (hidden names are not): a sandbox whose every command was looked at */
+#define STAMPS_MAX \
+	65536u /* then the times are forgotten (hidden names are not): a sandbox whose every command was looked at */
 
 struct stamp {
 	uint64_t ino; /* 0: free */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the FUSE layer itself remembers of one sandbox (and, once, of everything outside of sandboxes): which names are hidden, the
- * scratch files, and for each file a hash of its content and the time at which that changed. All in memory: it is gone with the
- * sandbox or the daemon. Thread: the loop's. */
+/* What the FUSE layer itself remembers of one sandbox (and, once, of everything outside of sandboxes): which names are
+ * hidden, the scratch files, and for each file a hash of its content and the time at which that changed. All in memory:
+ * it is gone with the sandbox or the daemon. Thread: the loop's. */
 #ifndef CRUCIBLE_PLACE_H
 #define CRUCIBLE_PLACE_H
 
@@ -15,10 +15,10 @@ struct stamp;
 
 struct cfs_place {
 	unsigned refs;
-	struct sandbox *sbx; /* a reference; NULL outside of sandboxes */
+	struct sandbox *sbx;  /* a reference; NULL outside of sandboxes */
 	struct stamp *stamps; /* open addressing by inode number; cap is 0 or a power of two */
 	size_t nstamps, stamps_cap;
-	uint64_t serial;      /* grows when a name is hidden, shown, made or removed: for the directory's mtime */
+	uint64_t serial;	 /* grows when a name is hidden, shown, made or removed: for the directory's mtime */
 	struct scratch *scratch; /* scratch.c: those that have a name */
 	size_t scratch_bytes, nscratch; /* of all that live, also of open ones without a name */
 };
@@ -26,10 +26,11 @@ struct cfs_place {
 /* Takes a reference of @sbx. NULL: no memory. */
 struct cfs_place *place_new(struct sandbox *sbx);
 struct cfs_place *place_ref(struct cfs_place *p);
-struct cfs_place *place_unref(struct cfs_place *p); /* NULL is fine; returns NULL. May end the sandbox: not from inside a waitq */
+struct cfs_place *place_unref(
+	struct cfs_place *p); /* NULL is fine; returns NULL. May end the sandbox: not from inside a waitq */
 
-/* The time at which the content of file @ino became one with hash @hash. When it is a new one: @changed_ns if that is later than
- * the time before, else now. */
+/* The time at which the content of file @ino became one with hash @hash. When it is a new one: @changed_ns if that is
+ * later than the time before, else now. */
 uint64_t place_mtime(struct cfs_place *p, uint64_t ino, uint64_t hash, uint64_t changed_ns);
 bool place_hidden(const struct cfs_place *p, uint64_t ino);
 int place_hide(struct cfs_place *p, uint64_t ino, bool hidden); /* -ENOMEM */

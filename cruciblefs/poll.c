@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* poll(2): the kernel asks FUSE_POLL with a handle to be told by, and asks again after it was told. One such handle is kept for each open file: the
- * newest (they name the same file). The answer is given at once; telling is done from the loop when the file's queue
- * is woken and something is ready, never while the request is being handled. */
+/* poll(2): the kernel asks FUSE_POLL with a handle to be told by, and asks again after it was told. One such handle is
+ * kept for each open file: the newest (they name the same file). The answer is given at once; telling is done from the
+ * loop when the file's queue is woken and something is ready, never while the request is being handled. */
 #include "cruciblefs/session_priv.h"
 
 #include <poll.h>

@@ -7,7 +7,7 @@
 
 #include "base/loop.h"
 
-#define LIFE_NS 1000000000u
+#define LIFE_NS	     1000000000u
 #define PROMISES_MAX 16384u /* as many as requests may wait */
 
 /* They are in order, so the old ones are in front. */
@@ -50,7 +50,8 @@ int promise_make(struct promises *ps, uint64_t ino, uid_t uid, pid_t pid, uint64
 		ps->p = p;
 		ps->cap = cap;
 	}
-	ps->p[ps->n++] = (struct promise){.ino = ino, .exec = exec, .until_ns = now_ns() + LIFE_NS, .uid = uid, .pid = pid};
+	ps->p[ps->n++] =
+		(struct promise){ .ino = ino, .exec = exec, .until_ns = now_ns() + LIFE_NS, .uid = uid, .pid = pid };
 	return 0;
 }
 
@@ -74,5 +75,5 @@ void promise_kept(struct promises *ps, uint64_t ino, uid_t uid, pid_t pid)
 void promises_fini(struct promises *ps)
 {
 	free(ps->p);
-	*ps = (struct promises){0};
+	*ps = (struct promises){ 0 };
 }

@@ -3,13 +3,14 @@
  *
  * A struct cfs_req wraps libfuse's request from the moment it is dispatched until its answer. Invariants:
  *  1. It is answered once: every answer goes through answer_begins(), which says no the second time.
- *  2. Its memory goes when it is answered and no function of its own is on the stack (depth 0): at the end of the answer for
- *     one that waited, in req_leave() else.
+ *  2. Its memory goes when it is answered and no function of its own is on the stack (depth 0): at the end of the
+ * answer for one that waited, in req_leave() else.
  *  3. It holds references of its nodes and a pin on its handle, so a raced FORGET or RELEASE cannot pull them away.
  *
- * Interrupts: libfuse calls on_interrupt() with the request's lock held, from inside another request's processing (or from
- * inside fuse_req_interrupt_func() when the interrupt came first). Answering there is a use-after-free in libfuse, so it only sets two
- * flags. req_run_interrupts(), at the end of the batch that brought the INTERRUPT (or from the loop), answers. */
+ * Interrupts: libfuse calls on_interrupt() with the request's lock held, from inside another request's processing (or
+ * from inside fuse_req_interrupt_func() when the interrupt came first). Answering there is a use-after-free in libfuse,
+ * so it only sets two flags. req_run_interrupts(), at the end of the batch that brought the INTERRUPT (or from the
+ * loop), answers. */
 #include "cruciblefs/session_priv.h"
 
 #include <assert.h>
@@ -32,7 +33,7 @@ struct cfs_req *req_new(struct cfs_session *cs, fuse_req_t fr)
 	}
 	r->cs = cs;
 	r->fr = fr;
-	r->who = (struct cfs_who){.uid = ctx->uid, .gid = ctx->gid};
+	r->who = (struct cfs_who){ .uid = ctx->uid, .gid = ctx->gid };
 	r->pid = ctx->pid;
 	r->umask = ctx->umask;
 	r->depth = 1;
@@ -198,11 +199,13 @@ static void unpark(struct cfs_req *r)
 /* End a parked request from outside: its owner forgets it, then it is answered. */
 static void cancel(struct cfs_req *r, int code)
 {
-	r->depth++;
+	assert(r->depth == 0); /* it waits */
+	r->depth = 1;
 	if (r->cancel)
 		r->cancel(r, r->arg);
 	cfs_reply_err(r, code); /* ignored when cancel has answered */
-	req_leave(r);
+	/* The analyser does not see that an answer frees at depth 0 only. */
+	req_leave(r); /* NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 static void grace_over(void *arg)
@@ -242,7 +245,7 @@ void req_run_interrupts(struct cfs_session *cs)
 void req_cancel_all(struct cfs_session *cs, int code)
 {
 	while (cs->parked_first)
-		cancel(cs->parked_first, code);
+		cancel(cs->parked_first, code); /* NOLINT(clang-analyzer-unix.Malloc): cancelled ones are taken out */
 }
 
 /* -- answers -------------------------------------------------------------------------------- */
@@ -270,7 +273,8 @@ void cfs_reply_err(struct cfs_req *r, int code)
 	answer_ends(r);
 }
 
-static struct fuse_entry_param entry_of(const struct cfs_node *n, const struct stat *st, double entry_timeout, double attr_timeout)
+static struct fuse_entry_param entry_of(const struct cfs_node *n, const struct stat *st, double entry_timeout,
+					double attr_timeout)
 {
 	return (struct fuse_entry_param){
 		.ino = n->id,
@@ -281,7 +285,8 @@ static struct fuse_entry_param entry_of(const struct cfs_node *n, const struct s
 	};
 }
 
-void cfs_reply_entry(struct cfs_req *r, struct cfs_node *n, const struct stat *st, double entry_timeout, double attr_timeout)
+void cfs_reply_entry(struct cfs_req *r, struct cfs_node *n, const struct stat *st, double entry_timeout,
+		     double attr_timeout)
 {
 	struct fuse_entry_param e = entry_of(n, st, entry_timeout, attr_timeout);
 
@@ -394,8 +399,8 @@ void cfs_reply_open(struct cfs_req *r, struct cfs_handle *h, unsigned open_flags
 	answer_ends(r);
 }
 
-void cfs_reply_create(struct cfs_req *r, struct cfs_node *n, const struct stat *st, double entry_timeout, double attr_timeout,
-		      struct cfs_handle *h, unsigned open_flags)
+void cfs_reply_create(struct cfs_req *r, struct cfs_node *n, const struct stat *st, double entry_timeout,
+		      double attr_timeout, struct cfs_handle *h, unsigned open_flags)
 {
 	struct fuse_entry_param e = entry_of(n, st, entry_timeout, attr_timeout);
 	struct fuse_file_info fi = file_info_of(h, open_flags);

@@ -57,10 +57,14 @@ static uint64_t events_size(const struct cfs_about *a)
 	return events_open(a, &a->viewer, &fd) < 0 ? 0 : cfs_fd_size(fd);
 }
 
-static struct waitq *events_queue(const struct cfs_about *a)
+struct waitq *cfs_journal_queue(const struct cfs_about *a)
 {
 	return journal_waitq(cfs_tree_registry(a->tree));
 }
+
+static const struct cfs_stream_ops events_stream = { .open = events_open,
+						     .size = events_size,
+						     .queue = cfs_journal_queue };
 
 /* -- defaults/ -------------------------------------------------------------------------------------- */
 
@@ -69,30 +73,29 @@ static int show_default(const struct cfs_about *a, struct buf *out)
 	return registry_default_show(cfs_tree_registry(a->tree), (enum sandbox_attr)a->entry->arg, out);
 }
 
-static int store_default(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
+static int store_default(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len,
+			 struct err *e)
 {
 	return registry_default_store(cfs_tree_registry(a->tree), (enum sandbox_attr)a->entry->arg, text, len, who, e);
 }
 
+/* clang-format off */
+#define DEFAULT(file, attr) \
+	{ .name = (file), .kind = &cfs_kind_control, .mode = 0644, .arg = (attr), .show = show_default, .store = store_default }
 static const struct cfs_entry defaults_entries[] = {
-	{.name = "from", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_FROM, .show = show_default, .store = store_default},
-	{.name = "vcpus", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_VCPUS, .show = show_default, .store = store_default},
-	{.name = "memory_mib", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_MEMORY_MIB, .show = show_default,
-	 .store = store_default},
-	{.name = "disk_mib", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_DISK_MIB, .show = show_default, .store = store_default},
-	{.name = "cpu_percent", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_CPU_PERCENT, .show = show_default,
-	 .store = store_default},
-	{.name = "io_mbps", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_IO_MBPS, .show = show_default, .store = store_default},
-	{.name = "timeout_s", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_TIMEOUT_S, .show = show_default,
-	 .store = store_default},
-	{.name = "exec_timeout_s", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_EXEC_TIMEOUT_S, .show = show_default,
-	 .store = store_default},
-	{.name = "output_mib", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_OUTPUT_MIB, .show = show_default,
-	 .store = store_default},
-	{.name = "spool_mib", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_SPOOL_MIB, .show = show_default,
-	 .store = store_default},
-	{.name = "pids", .kind = &cfs_kind_control, .mode = 0644, .arg = ATTR_PIDS, .show = show_default, .store = store_default},
+	DEFAULT("from", ATTR_FROM),
+	DEFAULT("vcpus", ATTR_VCPUS),
+	DEFAULT("memory_mib", ATTR_MEMORY_MIB),
+	DEFAULT("disk_mib", ATTR_DISK_MIB),
+	DEFAULT("cpu_percent", ATTR_CPU_PERCENT),
+	DEFAULT("io_mbps", ATTR_IO_MBPS),
+	DEFAULT("timeout_s", ATTR_TIMEOUT_S),
+	DEFAULT("exec_timeout_s", ATTR_EXEC_TIMEOUT_S),
+	DEFAULT("output_mib", ATTR_OUTPUT_MIB),
+	DEFAULT("spool_mib", ATTR_SPOOL_MIB),
+	DEFAULT("pids", ATTR_PIDS),
 };
+/* clang-format on */
 
 static const struct cfs_table defaults_table = {
 	.path = "defaults",
@@ -110,7 +113,7 @@ static int show_profile(const struct cfs_about *a, struct buf *out)
 }
 
 static const struct cfs_entry profile_entries[] = {
-	{.name = "info.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_profile},
+	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_profile },
 };
 
 static const struct cfs_table profile_table = {
@@ -119,7 +122,7 @@ static const struct cfs_table profile_table = {
 	.count = ARRAY_LEN(profile_entries),
 };
 
-static const struct cfs_entry profile_dir = {.kind = &cfs_kind_dir, .mode = 0755, .dir = &profile_table};
+static const struct cfs_entry profile_dir = { .kind = &cfs_kind_dir, .mode = 0755, .dir = &profile_table };
 
 struct profile_walk {
 	struct cfs_about c;
@@ -134,7 +137,7 @@ static bool profile_one(void *arg, const char *name, uint64_t changed_ns)
 {
 	struct profile_walk *w = arg;
 
-	if (cfs_name_check(name) < 0 || (w->only && strcmp(w->only, name)))
+	if (cfs_name_check(name) < 0 || (w->only && strcmp(w->only, name) != 0))
 		return true;
 	w->found = true;
 	w->stamp = w->stamp * 31 + cfs_ino(name, NULL);
@@ -148,7 +151,7 @@ static bool profile_one(void *arg, const char *name, uint64_t changed_ns)
 
 static int profiles_child(struct cfs_about *c, const char *name)
 {
-	struct profile_walk w = {.c = *c, .only = name};
+	struct profile_walk w = { .c = *c, .only = name };
 	int r = profile_list(cfs_tree_registry(c->tree), profile_one, &w);
 
 	if (r < 0)
@@ -159,14 +162,14 @@ static int profiles_child(struct cfs_about *c, const char *name)
 
 static void profiles_list(const struct cfs_about *dir, cfs_list_fn *fn, void *arg)
 {
-	struct profile_walk w = {.c = *dir, .fn = fn, .arg = arg};
+	struct profile_walk w = { .c = *dir, .fn = fn, .arg = arg };
 
 	profile_list(cfs_tree_registry(dir->tree), profile_one, &w);
 }
 
 static uint64_t profiles_stamp(const struct cfs_about *dir)
 {
-	struct profile_walk w = {.c = *dir};
+	struct profile_walk w = { .c = *dir };
 
 	profile_list(cfs_tree_registry(dir->tree), profile_one, &w);
 	return w.stamp;
@@ -181,19 +184,21 @@ static const struct cfs_table profiles_table = {
 
 /* -- the root --------------------------------------------------------------------------------------------- */
 
+/* An entry is a row. */
+/* clang-format off */
 static const struct cfs_entry root_entries[] = {
-	{.name = "README.md", .kind = &cfs_kind_text, .mode = 0444, .show = show_readme},
-	{.name = "version", .kind = &cfs_kind_text, .mode = 0444, .show = show_version},
-	{.name = "health.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_health},
-	{.name = "metrics", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_metrics},
-	{.name = "events.jsonl", .kind = &cfs_kind_stream, .mode = 0444, .flags = CFS_PER_CALLER, .open_fd = events_open,
-	 .size = events_size, .queue = events_queue},
-	{.name = "defaults", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &defaults_table},
-	{.name = "profiles", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &profiles_table},
-	{.name = "run", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_run_table},
-	{.name = "logs", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_logs_table},
-	{.name = "policy.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_policy},
+	{ .name = "README.md", .kind = &cfs_kind_text, .mode = 0444, .show = show_readme },
+	{ .name = "version", .kind = &cfs_kind_text, .mode = 0444, .show = show_version },
+	{ .name = "health.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_health },
+	{ .name = "metrics", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_metrics },
+	{ .name = "events.jsonl", .kind = &cfs_kind_stream, .mode = 0444, .flags = CFS_PER_CALLER, .stream = &events_stream },
+	{ .name = "defaults", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &defaults_table },
+	{ .name = "profiles", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &profiles_table },
+	{ .name = "run", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_run_table },
+	{ .name = "logs", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_logs_table },
+	{ .name = "policy.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_policy },
 };
+/* clang-format on */
 
 const struct cfs_table cfs_root_table = {
 	.path = "",
@@ -201,4 +206,6 @@ const struct cfs_table cfs_root_table = {
 	.count = ARRAY_LEN(root_entries),
 };
 
-const struct cfs_entry cfs_root_entry = {.name = "", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_root_table};
+const struct cfs_entry cfs_root_entry = {
+	.name = "", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_root_table
+};

@@ -6,8 +6,8 @@
 #include "base/err.h"
 #include "cruciblefs/session.h"
 
-/* Make the tree of the session's registry what the session serves: once, before the loop's first round. It goes with the session.
- * Errors: -ENOMEM. */
+/* Make the tree of the session's registry what the session serves: once, before the loop's first round. It goes with
+ * the session. Errors: -ENOMEM. */
 int cfs_root_install(struct cfs_session *cs, struct err *e);
 
 #endif

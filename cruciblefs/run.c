@@ -94,11 +94,6 @@ static uint64_t log_size(const struct cfs_about *a)
 	return log_open(a, &a->owner, &fd) < 0 ? 0 : cfs_fd_size(fd);
 }
 
-static struct waitq *log_queue(const struct cfs_about *a)
-{
-	return journal_waitq(cfs_tree_registry(a->tree));
-}
-
 static int console_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd)
 {
 	(void)who;
@@ -111,6 +106,11 @@ static uint64_t console_size(const struct cfs_about *a)
 
 	return sandbox_console_open(a->sbx, &fd) < 0 ? 0 : cfs_fd_size(fd);
 }
+
+static const struct cfs_stream_ops log_stream = { .open = log_open, .size = log_size, .queue = cfs_journal_queue };
+static const struct cfs_stream_ops console_stream = { .open = console_open,
+						      .size = console_size,
+						      .queue = cfs_sandbox_queue };
 
 /* -- `.fs`: what is below is guestfs.c's ------------------------------------------------------------ */
 
@@ -129,23 +129,26 @@ static void guest_lookup(struct cfs_req *r, const struct cfs_about *a, uint64_t 
 	cfs_node_unref(n);
 }
 
-const struct cfs_kind cfs_kind_guest = {.name = "guest", .type = S_IFDIR, .lookup = guest_lookup};
+const struct cfs_kind cfs_kind_guest = { .name = "guest", .type = S_IFDIR, .lookup = guest_lookup };
 
 /* -- limits/ ----------------------------------------------------------------------------------------- */
 
+/* clang-format off */
+#define LIMIT(file, attr) \
+	{ .name = (file), .kind = &cfs_kind_control, .mode = 0600, .arg = (attr), .show = show_attr, .store = store_attr }
 static const struct cfs_entry limits_entries[] = {
-	{.name = "vcpus", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_VCPUS, .show = show_attr, .store = store_attr},
-	{.name = "memory_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_MEMORY_MIB, .show = show_attr, .store = store_attr},
-	{.name = "disk_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_DISK_MIB, .show = show_attr, .store = store_attr},
-	{.name = "cpu_percent", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_CPU_PERCENT, .show = show_attr, .store = store_attr},
-	{.name = "io_mbps", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_IO_MBPS, .show = show_attr, .store = store_attr},
-	{.name = "timeout_s", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_TIMEOUT_S, .show = show_attr, .store = store_attr},
-	{.name = "exec_timeout_s", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_EXEC_TIMEOUT_S, .show = show_attr,
-	 .store = store_attr},
-	{.name = "output_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_OUTPUT_MIB, .show = show_attr, .store = store_attr},
-	{.name = "spool_mib", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_SPOOL_MIB, .show = show_attr, .store = store_attr},
-	{.name = "pids", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_PIDS, .show = show_attr, .store = store_attr},
+	LIMIT("vcpus", ATTR_VCPUS),
+	LIMIT("memory_mib", ATTR_MEMORY_MIB),
+	LIMIT("disk_mib", ATTR_DISK_MIB),
+	LIMIT("cpu_percent", ATTR_CPU_PERCENT),
+	LIMIT("io_mbps", ATTR_IO_MBPS),
+	LIMIT("timeout_s", ATTR_TIMEOUT_S),
+	LIMIT("exec_timeout_s", ATTR_EXEC_TIMEOUT_S),
+	LIMIT("output_mib", ATTR_OUTPUT_MIB),
+	LIMIT("spool_mib", ATTR_SPOOL_MIB),
+	LIMIT("pids", ATTR_PIDS),
 };
+/* clang-format on */
 
 const struct cfs_table cfs_limits_table = {
 	.path = "run/<id>/limits",
@@ -157,38 +160,37 @@ const struct cfs_table cfs_limits_table = {
 
 /* -- run/<id>/ ----------------------------------------------------------------------------------------- */
 
+/* An entry is a row. */
+/* clang-format off */
 static const struct cfs_entry sandbox_entries[] = {
-	{.name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_latest, .show = cfs_show_command},
-	{.name = "stdin", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_STDIN},
-	{.name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_latest, .open_fd = cfs_output_open,
-	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_latest, .open_fd = cfs_output_open,
-	 .size = cfs_output_size, .ended = cfs_output_ended, .queue = cfs_sandbox_queue},
-	{.name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_latest_done, .show = cfs_show_record},
-	{.name = "status", .kind = &cfs_kind_text, .mode = 0444, .show = show_status},
-	{.name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link},
-	{.name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_wait, .show = cfs_show_record},
-	{.name = "error", .kind = &cfs_kind_text, .mode = 0400, .show = show_error},
-	{.name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .show = show_verbs, .store = store_ctl},
-	{.name = "info.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_info},
-	{.name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .show = show_uuid},
-	{.name = "from", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_FROM, .show = show_attr, .store = store_attr},
-	{.name = "limits", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_limits_table},
-	{.name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .arg = ATTR_ENV, .show = show_attr,
-	 .store = store_attr},
-	{.name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table},
-	{.name = "lease", .kind = &cfs_kind_lease, .mode = 0600},
-	{.name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT},
-	{.name = "fs", .kind = &cfs_kind_link, .mode = 0777, .show = show_fs_link},
-	{.name = ".fs", .kind = &cfs_kind_guest, .mode = 0700, .flags = CFS_UNLISTED},
-	{.name = "log.jsonl", .kind = &cfs_kind_stream, .mode = 0400, .open_fd = log_open, .size = log_size, .queue = log_queue},
-	{.name = "console.log", .kind = &cfs_kind_stream, .mode = 0400, .open_fd = console_open, .size = console_size,
-	 .queue = cfs_sandbox_queue},
-	{.name = "usage.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_usage},
+	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_latest, .show = cfs_show_command },
+	{ .name = "stdin", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_STDIN },
+	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_latest, .stream = &cfs_output },
+	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_latest, .stream = &cfs_output },
+	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_latest_done, .show = cfs_show_record },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0444, .show = show_status },
+	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
+	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_wait, .show = cfs_show_record },
+	{ .name = "error", .kind = &cfs_kind_text, .mode = 0400, .show = show_error },
+	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .show = show_verbs, .store = store_ctl },
+	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_info },
+	{ .name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .show = show_uuid },
+	{ .name = "from", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_FROM, .show = show_attr, .store = store_attr },
+	{ .name = "limits", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_limits_table },
+	{ .name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .arg = ATTR_ENV, .show = show_attr, .store = store_attr },
+	{ .name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table },
+	{ .name = "lease", .kind = &cfs_kind_lease, .mode = 0600 },
+	{ .name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT },
+	{ .name = "fs", .kind = &cfs_kind_link, .mode = 0777, .show = show_fs_link },
+	{ .name = ".fs", .kind = &cfs_kind_guest, .mode = 0700, .flags = CFS_UNLISTED },
+	{ .name = "log.jsonl", .kind = &cfs_kind_stream, .mode = 0400, .stream = &log_stream },
+	{ .name = "console.log", .kind = &cfs_kind_stream, .mode = 0400, .stream = &console_stream },
+	{ .name = "usage.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_usage },
 };
+/* clang-format on */
 
 /* Who writes into these must not be left with a scratch file in the belief that it took a snapshot. */
-static const char *const later[] = {"snapshot", "snapshots", "net", "inherited", NULL};
+static const char *const later[] = { "snapshot", "snapshots", "net", "inherited", NULL };
 
 /* result.json comes and goes. */
 static uint64_t sandbox_stamp(const struct cfs_about *dir)
@@ -211,7 +213,7 @@ const struct cfs_table cfs_sandbox_table = {
 
 /* -- run/ ------------------------------------------------------------------------------------------------ */
 
-static const struct cfs_entry sandbox_dir = {.kind = &cfs_kind_dir, .mode = 0755, .dir = &cfs_sandbox_table};
+static const struct cfs_entry sandbox_dir = { .kind = &cfs_kind_dir, .mode = 0755, .dir = &cfs_sandbox_table };
 
 static void about_sandbox(struct cfs_about *c, struct sandbox *s)
 {

@@ -88,8 +88,8 @@ void scratch_stat(const struct scratch *s, struct stat *st)
 	};
 }
 
-int scratch_new(struct cfs_session *cs, struct cfs_place *p, uint64_t dir_ino, const char *name, mode_t mode, const struct cfs_who *who,
-		struct scratch **ret)
+int scratch_new(struct cfs_session *cs, struct cfs_place *p, uint64_t dir_ino, const char *name, mode_t mode,
+		const struct cfs_who *who, struct scratch **ret)
 {
 	static uint64_t count;
 	struct scratch *s;
@@ -228,7 +228,8 @@ static void scratch_getattr(struct cfs_req *r, struct cfs_node *n, struct cfs_ha
 	cfs_reply_attr(r, &st, 0);
 }
 
-static void scratch_setattr(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const struct stat *st, int valid)
+static void scratch_setattr(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const struct stat *st,
+			    int valid)
 {
 	struct scratch *s = scratch_of(n);
 	int code = 0;
@@ -281,7 +282,8 @@ static void scratch_read(struct cfs_req *r, struct cfs_node *n, struct cfs_handl
 	cfs_reply_buf(r, left ? s->data + off : "", size < left ? size : left);
 }
 
-static void scratch_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+static void scratch_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size,
+			  uint64_t off)
 {
 	int code = put(scratch_of(n), data, size, off);
 
@@ -292,7 +294,8 @@ static void scratch_write(struct cfs_req *r, struct cfs_node *n, struct cfs_hand
 		cfs_reply_write(r, size);
 }
 
-static void scratch_fallocate(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, int mode, uint64_t off, uint64_t len)
+static void scratch_fallocate(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, int mode, uint64_t off,
+			      uint64_t len)
 {
 	struct scratch *s = scratch_of(n);
 	uint64_t end;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * One descriptor speaks FUSE; the loop says when it is readable; up to BATCH requests are read and dispatched, then the interrupts
- * that came among them are carried out, then nodes that nobody knows any more are freed. The descriptor is O_NONBLOCK: a
- * request that vanishes between epoll and read (its caller was killed) gives EAGAIN, not a stuck daemon.
+ * One descriptor speaks FUSE; the loop says when it is readable; up to BATCH requests are read and dispatched, then the
+ * interrupts that came among them are carried out, then nodes that nobody knows any more are freed. The descriptor is
+ * O_NONBLOCK: a request that vanishes between epoll and read (its caller was killed) gives EAGAIN, not a stuck daemon.
  *
- * All reading and writing goes through our own functions (fuse_session_custom_io), for /dev/fuse too: so a socket of a test is
- * the same to everything above, and the answer to INIT can be mended. libfuse 3.14.0 negotiates FUSE_PARALLEL_DIROPS and then forgets to
- * tell the kernel, which would make each look-up in a guest's directory wait for the one before it, in D state. */
+ * All reading and writing goes through our own functions (fuse_session_custom_io), for /dev/fuse too: so a socket of a
+ * test is the same to everything above, and the answer to INIT can be mended. libfuse 3.14.0 negotiates
+ * FUSE_PARALLEL_DIROPS and then forgets to tell the kernel, which would make each look-up in a guest's directory wait
+ * for the one before it, in D state. */
 #include "cruciblefs/session_priv.h"
 
 #include <assert.h>
@@ -20,7 +21,7 @@
 #include "base/fd.h"
 
 #define DIRECT_IO_ALLOW_MMAP_2 (1u << 4) /* FUSE_DIRECT_IO_ALLOW_MMAP of Linux 6.6, as it stands in flags2 */
-#define BATCH 128 /* requests read before other sources of the loop get their turn */
+#define BATCH		       128	 /* requests read before other sources of the loop get their turn */
 
 /* -- the descriptor --------------------------------------------------------------------------- */
 
@@ -39,7 +40,8 @@ static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 	return n;
 }
 
-/* Flags that libfuse 3.14 does not tell: what it forgets, and what it does not know yet (a kernel that does not either ignores it). */
+/* Flags that libfuse 3.14 does not tell: what it forgets, and what it does not know yet (a kernel that does not either
+ * ignores it). */
 static void mend_init(struct cfs_session *cs, struct iovec *iov, int count)
 {
 	struct fuse_init_out *out;
@@ -64,7 +66,7 @@ static ssize_t io_writev(int fd, struct iovec *iov, int count, void *userdata)
 	return writev(fd, iov, count);
 }
 
-static const struct fuse_custom_io custom_io = {.read = io_read, .writev = io_writev};
+static const struct fuse_custom_io custom_io = { .read = io_read, .writev = io_writev };
 
 /* -- the loop's side --------------------------------------------------------------------------- */
 
@@ -111,7 +113,7 @@ static void on_readable(void *arg, uint32_t events)
 
 int cfs_session_new(const struct cfs_session_opts *o, struct cfs_session **ret, struct err *e)
 {
-	char *argv[] = {(char *)"cruciblefs", NULL};
+	char *argv[] = { (char *)"cruciblefs", NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(1, argv);
 	struct cfs_session *cs = calloc(1, sizeof(*cs));
 	int r;
@@ -161,7 +163,7 @@ void cfs_session_set_root(struct cfs_session *cs, struct cfs_node *root, const s
 			  void (*closing)(struct cfs_node *root))
 {
 	assert(!cs->root);
-	*root = (struct cfs_node){.ops = ops, .session = cs, .id = FUSE_ROOT_ID, .refs = 1};
+	*root = (struct cfs_node){ .ops = ops, .session = cs, .id = FUSE_ROOT_ID, .refs = 1 };
 	cs->root = root;
 	cs->root_closing = closing;
 }
@@ -172,7 +174,8 @@ void cfs_session_stop(struct cfs_session *cs)
 	req_cancel_all(cs, -ENOTCONN);
 }
 
-/* Children hold their parents, so counts fall in rounds; a node that is still held after all handles are gone was leaked. */
+/* Children hold their parents, so counts fall in rounds; a node that is still held after all handles are gone was
+ * leaked. */
 static void free_nodes(struct cfs_session *cs)
 {
 	struct cfs_node *n;

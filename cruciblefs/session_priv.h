@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Innards of the FUSE session, shared by session.c (life and loop), dispatch.c (libfuse's table), request.c (waiting, answers),
- * handle.c (open handles, limits of each uid), poll.c, dirbuf.c and node.c. */
+/* Innards of the FUSE session, shared by session.c (life and loop), dispatch.c (libfuse's table), request.c (waiting,
+ * answers), handle.c (open handles, limits of each uid), poll.c, dirbuf.c and node.c. */
 #ifndef CRUCIBLE_SESSION_PRIV_H
 #define CRUCIBLE_SESSION_PRIV_H
 
@@ -25,12 +25,12 @@ struct cfs_session {
 	void (*on_end)(void *arg);
 	void *on_end_arg;
 	bool stopping, ended;
-	bool freeing;	    /* nodes go whatever their counts */
-	bool init_answer;   /* the next message written is the answer to INIT */
+	bool freeing;	  /* nodes go whatever their counts */
+	bool init_answer; /* the next message written is the answer to INIT */
 	bool parallel_dirops;
-	bool in_batch;	    /* requests are being received: run_interrupts() follows */
-	bool interrupts;    /* a parked request has its flag set */
-	loop_id intr_id;    /* run_interrupts() outside a batch */
+	bool in_batch;	 /* requests are being received: run_interrupts() follows */
+	bool interrupts; /* a parked request has its flag set */
+	loop_id intr_id; /* run_interrupts() outside a batch */
 
 	struct cfs_req *parked_first, *parked_last;
 	unsigned nparked;
@@ -39,7 +39,8 @@ struct cfs_session {
 	struct idtable handles, nodes;
 	struct cfs_node *root;
 	void (*root_closing)(struct cfs_node *root);
-	struct cfs_node *unused; /* counts are 0: freed at the end of the batch or by reap_id, unless referenced again */
+	struct cfs_node
+		*unused; /* counts are 0: freed at the end of the batch or by reap_id, unless referenced again */
 	loop_id reap_id;
 };
 
@@ -49,16 +50,16 @@ struct cfs_req {
 	struct cfs_who who;
 	pid_t pid;
 	mode_t umask;
-	bool plus;	      /* readdirplus */
+	bool plus; /* readdirplus */
 	bool answered, parked, interrupted;
-	unsigned depth;	      /* inside an ops, again or cancel function: the end of that one frees */
+	unsigned depth;		       /* inside an ops, again or cancel function: the end of that one frees */
 	struct cfs_node *node, *node2; /* references, so that they outlive the request */
-	struct cfs_handle *h; /* pinned */
+	struct cfs_handle *h;	       /* pinned */
 	cfs_again_fn *again;
 	cfs_cancel_fn *cancel;
 	void *arg;
-	unsigned grace_ms;    /* between an interrupt and its being carried out */
-	loop_id grace_id;     /* running since the interrupt */
+	unsigned grace_ms; /* between an interrupt and its being carried out */
+	loop_id grace_id;  /* running since the interrupt */
 	struct waiter w;
 	struct cfs_req *prev, *next; /* of the parked */
 	void *data;
@@ -66,7 +67,7 @@ struct cfs_req {
 
 /* -- request.c */
 struct cfs_req *req_new(struct cfs_session *cs, fuse_req_t fr); /* NULL: ENOMEM was answered */
-void req_leave(struct cfs_req *r); /* the ops function has returned: freed when answered */
+void req_leave(struct cfs_req *r);				/* the ops function has returned: freed when answered */
 void req_run_interrupts(struct cfs_session *cs);
 void req_cancel_all(struct cfs_session *cs, int code);
 int req_answer_buf(struct cfs_req *r, const void *data, size_t len); /* 0, or it did not arrive */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that grow: output, logs, the console. Each open has a descriptor of its own of the file in the store. The page cache is not
- * used, so that a read sees what is there now; at or past the end it gives 0 bytes. poll(2): readable when there is more than the
- * last read of this open file reached, or when no more will come. */
+/* Files that grow: output, logs, the console. Each open has a descriptor of its own of the file in the store. The page
+ * cache is not used, so that a read sees what is there now; at or past the end it gives 0 bytes. poll(2): readable when
+ * there is more than the last read of this open file reached, or when no more will come. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ struct stream {
 	uint64_t pos; /* the end of the last read */
 };
 
-static int stream_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int stream_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+		       unsigned *ret_open_flags)
 {
 	const struct cfs_about *a = &n->about;
 	AUTO_FD fd = -1;
@@ -29,7 +30,7 @@ static int stream_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct
 		return -EPERM;
 	if (a->sbx && sandbox_gone(a->sbx))
 		return -ENOENT;
-	code = a->entry->open_fd(a, cfs_req_who(r), &fd);
+	code = a->entry->stream->open(a, cfs_req_who(r), &fd);
 	if (code < 0)
 		return code;
 	s = calloc(1, sizeof(*s));
@@ -81,14 +82,14 @@ static unsigned stream_poll(struct cfs_handle *h)
 		return POLLIN;
 	if (a->sbx && sandbox_gone(a->sbx))
 		return POLLIN | POLLHUP;
-	return a->entry->ended && a->entry->ended(a) ? POLLIN : 0;
+	return a->entry->stream->ended && a->entry->stream->ended(a) ? POLLIN : 0;
 }
 
 static struct waitq *stream_queue(struct cfs_handle *h)
 {
 	const struct cfs_about *a = &cfs_tnode_of(h->node)->about;
 
-	return a->entry->queue(a);
+	return a->entry->stream->queue(a);
 }
 
 static void stream_release(struct cfs_handle *h)

@@ -21,12 +21,11 @@ extern const char cfs_readme[]; /* readme.c: README.md */
 int cfs_bind_done(struct cfs_about *a); /* -ENOENT until that command has ended */
 int cfs_show_command(const struct cfs_about *a, struct buf *out);
 int cfs_show_record(const struct cfs_about *a, struct buf *out);
-int cfs_output_open(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd);
-uint64_t cfs_output_size(const struct cfs_about *a);
-bool cfs_output_ended(const struct cfs_about *a);
+extern const struct cfs_stream_ops cfs_output; /* .arg: 1 stdout, 2 stderr */
 struct waitq *cfs_sandbox_queue(const struct cfs_about *a);
 int cfs_show_wait_link(const struct cfs_about *a, struct buf *out);
 
-uint64_t cfs_fd_size(int fd); /* root.c: 0 when it cannot be told; closes @fd */
+struct waitq *cfs_journal_queue(const struct cfs_about *a); /* root.c */
+uint64_t cfs_fd_size(int fd);				    /* root.c: 0 when it cannot be told; closes @fd */
 
 #endif

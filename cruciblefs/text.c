@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are rendered and only read, and symbolic links. Also what every kind of file shares: frozen texts, opening. */
+/* Files that are rendered and only read, and symbolic links. Also what every kind of file shares: frozen texts,
+ * opening. */
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/table.h"
 
-#define FROZEN_S 3600.0 /* a node's text, time and owner never change: the kernel need not ask again. Its name it asks for each time */
+#define FROZEN_S                                                                                                       \
+	3600.0 /* a node's text, time and owner never change: the kernel need not ask again. Its name it asks for each \
+		  time */
 
 /* -- frozen texts -------------------------------------------------------------------------- */
 
@@ -47,7 +50,7 @@ void cfs_reply_text(struct cfs_req *r, const struct cfs_text *t, size_t size, ui
 int cfs_tnode_handle(struct cfs_req *r, struct cfs_handle *h, struct cfs_tnode *n, int flags)
 {
 	int code = cfs_handle_open(r, h, &n->node, flags);
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (code == -EMFILE || code == -ENFILE) {
 		err_set(&e, code, "%s: open: too many files of the tree are open %s", n->about.entry->name,
@@ -72,7 +75,8 @@ void cfs_tnode_open(struct cfs_req *r, struct cfs_node *node, int flags)
 
 /* -- the kind `text` --------------------------------------------------------------------------- */
 
-static int text_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int text_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+		     unsigned *ret_open_flags)
 {
 	struct cfs_handle *h;
 	int code;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree's own memory: its root, the places of the sandboxes, the nodes that later look-ups find again. See table.h. */
+/* The tree's own memory: its root, the places of the sandboxes, the nodes that later look-ups find again. See table.h.
+ */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -99,8 +100,8 @@ uint64_t cfs_about_ino(const struct cfs_about *a)
 	char n[24];
 
 	snprintf(n, sizeof(n), "%" PRIu64, a->exec);
-	return cfs_ino(a->sbx ? sandbox_uuid(a->sbx) : "", a->in ? a->in->path : "", a->entry->name ? a->entry->name : "", a->name, n,
-		       NULL);
+	return cfs_ino(a->sbx ? sandbox_uuid(a->sbx) : "", a->in ? a->in->path : "",
+		       a->entry->name ? a->entry->name : "", a->name, n, NULL);
 }
 
 const struct cfs_entry *cfs_entry_of(const struct cfs_table *t, const char *name)
@@ -111,13 +112,14 @@ const struct cfs_entry *cfs_entry_of(const struct cfs_table *t, const char *name
 	return NULL;
 }
 
-void cfs_about_entry(const struct cfs_about *dir, const struct cfs_entry *e, const struct cfs_who *who, struct cfs_about *ret)
+void cfs_about_entry(const struct cfs_about *dir, const struct cfs_entry *e, const struct cfs_who *who,
+		     struct cfs_about *ret)
 {
 	*ret = *dir;
 	ret->in = dir->entry->dir;
 	ret->entry = e;
 	ret->bound = dir->exec;
-	ret->viewer = e->flags & CFS_PER_CALLER ? *who : (struct cfs_who){0};
+	ret->viewer = e->flags & CFS_PER_CALLER ? *who : (struct cfs_who){ 0 };
 	cfs_about_changed(ret);
 }
 
@@ -131,7 +133,8 @@ void cfs_about_changed(struct cfs_about *a)
 		a->changed_ns = sandbox_changed_ns(a->sbx);
 }
 
-int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_who *who, struct cfs_about *ret, bool *ret_hidden)
+int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_who *who, struct cfs_about *ret,
+		bool *ret_hidden)
 {
 	const struct cfs_table *table = dir->entry->dir;
 	const struct cfs_entry *e = cfs_entry_of(table, name);
@@ -148,7 +151,7 @@ int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_
 		ret->viewer = *who;
 		r = table->child(ret, name);
 		if (!r && !(ret->entry->flags & CFS_PER_CALLER))
-			ret->viewer = (struct cfs_who){0}; /* one node for all callers */
+			ret->viewer = (struct cfs_who){ 0 }; /* one node for all callers */
 	} else {
 		r = -ENOENT;
 	}
@@ -176,8 +179,10 @@ static struct cfs_tnode *find_current(const struct cfs_about *a, uint64_t ino)
 {
 	struct cfs_tnode *n = *node_slot(a->tree, ino);
 
-	/* One that was forgotten in this very batch lies there until the batch's end, without an id: it cannot be told again. */
-	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.bound != a->bound || n->about.viewer.uid != a->viewer.uid))
+	/* One that was forgotten in this very batch lies there until the batch's end, without an id: it cannot be told
+	 * again. */
+	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.bound != a->bound ||
+		     n->about.viewer.uid != a->viewer.uid))
 		n = n->next;
 	return n;
 }
@@ -219,7 +224,8 @@ int cfs_tnode_new(const struct cfs_about *a, uint64_t ino, struct cfs_text *text
 	place_ref(a->place);
 	n->ino = ino;
 	n->text = cfs_text_ref(text);
-	n->mtime_ns = text ? place_mtime(a->place, ino, place_hash(text->data, text->len), a->changed_ns) : a->changed_ns;
+	n->mtime_ns = text ? place_mtime(a->place, ino, place_hash(text->data, text->len), a->changed_ns)
+			   : a->changed_ns;
 	*ret = n;
 	return 0;
 }
@@ -289,7 +295,7 @@ int cfs_enter(const struct cfs_about *a, struct cfs_tnode **ret)
 
 void cfs_stat_times(struct stat *st, uint64_t ns)
 {
-	st->st_mtim = (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	st->st_mtim = (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
 	st->st_atim = st->st_ctim = st->st_mtim;
 }
 
@@ -309,8 +315,8 @@ void cfs_tnode_stat(struct cfs_tnode *n, struct stat *st)
 	};
 	if (n->text) {
 		st->st_size = (off_t)n->text->len;
-	} else if (!gone && a->entry->size) {
-		st->st_size = (off_t)a->entry->size(a);
+	} else if (!gone && a->entry->stream) {
+		st->st_size = (off_t)a->entry->stream->size(a);
 		mtime_ns = place_mtime(a->place, n->ino, (uint64_t)st->st_size ^ a->bound << 40, a->changed_ns);
 	} else if (!gone && a->entry->dir) {
 		uint64_t stamp = a->entry->dir->stamp ? a->entry->dir->stamp(a) : 0;
@@ -351,20 +357,20 @@ void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 	cfs_reply_attr(r, &st, attr_timeout(n));
 }
 
-/* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and stay what they
- * are, so that these tools work on files that can be written; nothing gets another owner. */
+/* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and
+ * stay what they are, so that these tools work on files that can be written; nothing gets another owner. */
 void cfs_tnode_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	const struct cfs_kind *kind = n->about.entry->kind;
 	struct stat now;
+	bool owner, mode;
 
 	cfs_tnode_stat(n, &now);
-	if (((valid & FUSE_SET_ATTR_UID) && st->st_uid != now.st_uid) || ((valid & FUSE_SET_ATTR_GID) && st->st_gid != now.st_gid))
-		cfs_reply_err(r, -EPERM);
-	else if ((valid & FUSE_SET_ATTR_MODE) && !kind->writable && (st->st_mode & 07777) != (now.st_mode & 07777))
-		cfs_reply_err(r, -EPERM);
-	else if ((valid & FUSE_SET_ATTR_SIZE) && !kind->writable)
+	owner = ((valid & FUSE_SET_ATTR_UID) && st->st_uid != now.st_uid) ||
+		((valid & FUSE_SET_ATTR_GID) && st->st_gid != now.st_gid);
+	mode = (valid & FUSE_SET_ATTR_MODE) && (st->st_mode & 07777) != (now.st_mode & 07777);
+	if (owner || (!kind->writable && (mode || (valid & FUSE_SET_ATTR_SIZE))))
 		cfs_reply_err(r, -EPERM);
 	else if ((valid & FUSE_SET_ATTR_SIZE) && st->st_size != 0 && !h)
 		cfs_reply_err(r, -EINVAL); /* truncate -s 5 means something that cannot be had */
@@ -433,7 +439,9 @@ int cfs_root_install(struct cfs_session *cs, struct err *e)
 	t->root_ops = *cfs_kind_dir.ops;
 	t->root_ops.free = root_free;
 	root = &t->root;
-	root->about = (struct cfs_about){.tree = t, .entry = &cfs_root_entry, .place = t->outside, .changed_ns = t->started_ns};
+	root->about = (struct cfs_about){
+		.tree = t, .entry = &cfs_root_entry, .place = t->outside, .changed_ns = t->started_ns
+	};
 	root->ino = root->up_ino = 1;
 	cfs_session_set_root(cs, &root->node, &t->root_ops, root_closing);
 	return 0;

@@ -8,9 +8,10 @@
 #include "cruciblefs/table.h"
 
 #define PLACE_SLOTS 256u
-#define NODE_SLOTS 4096u
-/* Seconds for which the kernel may remember of a CFS_LASTING directory its name, and its attributes, of which only the time ever changes (a
- * change made through the mount is seen at once all the same). It saves four requests of each path into run/. */
+#define NODE_SLOTS  4096u
+/* Seconds for which the kernel may remember of a CFS_LASTING directory its name, and its attributes, of which only the
+ * time ever changes (a change made through the mount is seen at once all the same). It saves four requests of each path
+ * into run/. */
 #define LASTING_NAME_S 86400.0
 #define LASTING_ATTR_S 1.0
 
@@ -32,6 +33,7 @@ extern const struct cfs_entry cfs_root_entry; /* root.c */
 
 const struct cfs_entry *cfs_entry_of(const struct cfs_table *t, const char *name);
 /* The file @e of the directory @dir; bind() was not called. */
-void cfs_about_entry(const struct cfs_about *dir, const struct cfs_entry *e, const struct cfs_who *who, struct cfs_about *ret);
+void cfs_about_entry(const struct cfs_about *dir, const struct cfs_entry *e, const struct cfs_who *who,
+		     struct cfs_about *ret);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `cmd`, `stdin`, `import`: what an open file gathers takes effect at its last close.
  *
- * Each open(2) has an upload of its own, so two writers never mix; whoever inherits or duplicates the descriptor writes into the
- * same one. It is committed in RELEASE, not in FLUSH: FLUSH comes for every descriptor that is closed, also by a child that only inherited it,
- * and would run a command twice. RELEASE stands in the kernel's queue before whatever the closer asks next. */
+ * Each open(2) has an upload of its own, so two writers never mix; whoever inherits or duplicates the descriptor writes
+ * into the same one. It is committed in RELEASE, not in FLUSH: FLUSH comes for every descriptor that is closed, also by
+ * a child that only inherited it, and would run a command twice. RELEASE stands in the kernel's queue before whatever
+ * the closer asks next. */
 #include <stdlib.h>
 #include <string.h>
 #include <fuse_lowlevel.h>
@@ -21,7 +22,7 @@ static const char *slot_of(const struct cfs_about *a)
 
 static int begin(const struct cfs_about *a, const struct cfs_who *who, struct upload **ret)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	int r;
 
 	if (sandbox_gone(a->sbx))
@@ -30,7 +31,8 @@ static int begin(const struct cfs_about *a, const struct cfs_who *who, struct up
 	return r < 0 && e.code ? cfs_fail(a, who, &e) : r;
 }
 
-static int upload_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret, unsigned *ret_open_flags)
+static int upload_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
+		       unsigned *ret_open_flags)
 {
 	struct upload_file *f = calloc(1, sizeof(*f));
 	int code = f ? 0 : -ENOMEM;
@@ -60,10 +62,11 @@ static void upload_read(struct cfs_req *r, struct cfs_node *node, struct cfs_han
 	cfs_reply_text(r, cfs_tnode_of(node)->text, size, off);
 }
 
-static void upload_file_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+static void upload_file_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data,
+			      size_t size, uint64_t off)
 {
 	struct upload_file *f = cfs_container(h, struct upload_file, h);
-	struct err e = {0};
+	struct err e = { 0 };
 	int code;
 
 	(void)off; /* what is written comes in order */
@@ -79,7 +82,8 @@ static void upload_file_write(struct cfs_req *r, struct cfs_node *node, struct c
 		cfs_reply_write(r, size);
 }
 
-/* ftruncate(2): to nothing begins anew; to what was written (rsync, cp of a file with holes) changes nothing; else EINVAL. */
+/* ftruncate(2): to nothing begins anew; to what was written (rsync, cp of a file with holes) changes nothing; else
+ * EINVAL. */
 static int cut(struct upload_file *f, const struct cfs_about *a, uint64_t size)
 {
 	struct upload *fresh;
@@ -97,7 +101,8 @@ static int cut(struct upload_file *f, const struct cfs_about *a, uint64_t size)
 	return 0;
 }
 
-static void upload_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
+static void upload_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st,
+			   int valid)
 {
 	struct upload_file *f = h ? cfs_container(h, struct upload_file, h) : NULL;
 	int code = 0;
@@ -122,7 +127,8 @@ static void upload_release(struct cfs_handle *h)
 	free(f);
 }
 
-static int upload_apply(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len, struct err *e)
+static int upload_apply(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len,
+			struct err *e)
 {
 	struct upload *u;
 	int r = begin(a, who, &u);

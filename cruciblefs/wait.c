@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `.wait`: blocks until a command has ended, then reads as its record.
  *
- * A look-up never blocks: it binds the node to a command (the latest, exec/<n>/'s own). Has that one ended, the node is a frozen text like
- * any other. Else the node is *pending*, and the kernel was told a length of 0; the open is what waits. When the command
- * ends, the record cannot be read through this node (splice and mmap go by the length of the look-up), so the open is
- * answered ESTALE: the kernel looks the name up again and opens again, inside the same open(2), and finds a frozen text. Once only: a promise
- * (promise.h) leads the second look-up to the same command even if a newer one runs by then, and a node that has
- * told ESTALE before opens without the page cache instead.
+ * A look-up never blocks: it binds the node to a command (the latest, exec/<n>/'s own). Has that one ended, the node is
+ * a frozen text like any other. Else the node is *pending*, and the kernel was told a length of 0; the open is what
+ * waits. When the command ends, the record cannot be read through this node (splice and mmap go by the length of the
+ * look-up), so the open is answered ESTALE: the kernel looks the name up again and opens again, inside the same
+ * open(2), and finds a frozen text. Once only: a promise (promise.h) leads the second look-up to the same command even
+ * if a newer one runs by then, and a node that has told ESTALE before opens without the page cache instead.
  *
  * O_NONBLOCK: the open succeeds, reads give EAGAIN until the command has ended, poll(2) tells when. */
 #include <poll.h>
@@ -15,7 +15,7 @@
 
 static int refuse_park(struct cfs_req *r, const struct cfs_about *a, int code)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (code == -EDQUOT) {
 		err_set(&e, code, "wait: too many calls of this user wait; poll(2) or look for result.json instead");
@@ -156,7 +156,7 @@ static void wait_read(struct cfs_req *r, struct cfs_node *node, struct cfs_handl
 		cfs_reply_err(r, -ENOMEM);
 		return;
 	}
-	*w = (struct wait_read){size, off};
+	*w = (struct wait_read){ size, off };
 	code = cfs_park(r, sandbox_waitq(n->about.sbx), read_again, NULL, n);
 	if (code < 0)
 		cfs_reply_err(r, refuse_park(r, &n->about, code));

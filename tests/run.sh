@@ -151,7 +151,7 @@ sweep_daemons() { # NAME
 }
 
 uid_range_pids() { # BASE
-	grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null |
+	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # some end meanwhile
 		awk -v lo="$1" '$2 >= lo && $2 < lo + 65536 { split($1, path, "/"); print path[3] }'
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a virtual machine monitor must be able to do for us. One table of functions per engine; QEMU is the only one today.
+/* What a virtual machine monitor must be able to do for us. One table of functions per engine; QEMU is the only one
+ * today.
  *
  * The work is divided by process. crucibled asks `probe` and `command` and has the launcher spawn the result (it never
- * executes an engine itself). The box holds the other end of the descriptors and drives the machine by `connect` and the calls on a
- * struct engine. Nothing here knows about the agent: the two agent ports are plain sockets handed to the box.
+ * executes an engine itself). The box holds the other end of the descriptors and drives the machine by `connect` and
+ * the calls on a struct engine. Nothing here knows about the agent: the two agent ports are plain sockets handed to the
+ * box.
  *
  * States of a struct engine (calls allowed -> next):
  *   CONNECTING  none                          -> RUNNING when the monitor answered (event ENGINE_EV_UP), GONE
@@ -26,18 +28,26 @@ enum engine_cap {
 	ENGINE_CAP_PAUSE = 1 << 0,
 	ENGINE_CAP_SAVE_STATE = 1 << 1, /* device state without memory, for snapshots */
 	ENGINE_CAP_TCG = 1 << 2,
-	ENGINE_CAP_KVM = 1 << 3,	/* this build can; whether this host can is the trial's answer (trial.h) */
+	ENGINE_CAP_KVM = 1 << 3, /* this build can; whether this host can is the trial's answer (trial.h) */
 };
 
 struct engine_info {
-	char name[16];	   /* "qemu" */
-	char version[32];  /* "7.2.22" */
-	char path[256];	   /* the program */
-	unsigned caps;	   /* enum engine_cap */
+	char name[16];	  /* "qemu" */
+	char version[32]; /* "7.2.22" */
+	char path[256];	  /* the program */
+	unsigned caps;	  /* enum engine_cap */
 };
 
 /* Descriptors of the new process, in the order in which the launcher places them (3, 4, …). */
-enum engine_fd { ENGINE_FD_MONITOR, ENGINE_FD_CONTROL, ENGINE_FD_BULK, ENGINE_FD_CONSOLE, ENGINE_FD_BASE, ENGINE_FD_OVERLAY, ENGINE_FD_COUNT };
+enum engine_fd {
+	ENGINE_FD_MONITOR,
+	ENGINE_FD_CONTROL,
+	ENGINE_FD_BULK,
+	ENGINE_FD_CONSOLE,
+	ENGINE_FD_BASE,
+	ENGINE_FD_OVERLAY,
+	ENGINE_FD_COUNT
+};
 
 /* Machine classes (DESIGN.md): the next larger class is used, the exact number is enforced in the guest. */
 uint32_t engine_memory_class(uint32_t memory_mib); /* 256 512 1024 2048 4096; 0 beyond */
@@ -45,14 +55,14 @@ uint32_t engine_vcpus_class(uint32_t vcpus);	   /* 1 2 4; 0 beyond */
 
 struct engine_machine {
 	enum engine_accel accel;
-	uint32_t memory_mib;	/* a class */
-	uint32_t vcpus;		/* a class */
-	uint64_t tsc_khz;	/* of the host, measured once (engine_tsc_khz) */
-	const char *kernel;	/* path as the engine's process sees it: "/boot/<bootid>/vmlinux" */
+	uint32_t memory_mib; /* a class */
+	uint32_t vcpus;	     /* a class */
+	uint64_t tsc_khz;    /* of the host, measured once (engine_tsc_khz) */
+	const char *kernel;  /* path as the engine's process sees it: "/boot/<bootid>/vmlinux" */
 	const char *initrd;
-	bool disk;		/* BASE (raw, read-only) and OVERLAY (qcow2, read-write) are handed over */
+	bool disk; /* BASE (raw, read-only) and OVERLAY (qcow2, read-write) are handed over */
 	const char *base_format, *overlay_format; /* "raw", "qcow2" */
-	const char *append;	/* more words for the kernel's command line, or NULL */
+	const char *append;			  /* more words for the kernel's command line, or NULL */
 };
 
 #define ENGINE_ARGS_MAX 96
@@ -63,13 +73,14 @@ struct engine_command {
 };
 
 enum engine_event {
-	ENGINE_EV_UP,	   /* the monitor is usable */
-	ENGINE_EV_PAUSED, ENGINE_EV_RESUMED, /* the machine did, asked or not */
+	ENGINE_EV_UP, /* the monitor is usable */
+	ENGINE_EV_PAUSED,
+	ENGINE_EV_RESUMED,  /* the machine did, asked or not */
 	ENGINE_EV_SHUTDOWN, /* the guest powered off or reset; the process is about to end */
 	ENGINE_EV_PANICKED, /* guest kernel panic, where the engine can tell */
 	ENGINE_EV_IO_ERROR, /* the disk's write failed on the host (ENOSPC: the machine is paused) */
-	ENGINE_EV_STUCK,   /* a monitor call was not answered in time */
-	ENGINE_EV_GONE,	   /* monitor closed: nothing works any more */
+	ENGINE_EV_STUCK,    /* a monitor call was not answered in time */
+	ENGINE_EV_GONE,	    /* monitor closed: nothing works any more */
 };
 
 struct engine; /* one connection to a monitor */
@@ -77,24 +88,28 @@ struct engine_events {
 	/* From the loop. @detail: words, without control characters, valid until return. May free the engine. */
 	void (*on_event)(void *arg, enum engine_event ev, const char *detail);
 };
-/* Ends a call: 0 or -errno (-EIO the engine refused, words in e; -ETIMEDOUT; -EPIPE gone). From the loop, once per call. */
+/* Ends a call: 0 or -errno (-EIO the engine refused, words in e; -ETIMEDOUT; -EPIPE gone). From the loop, once per
+ * call. */
 typedef void engine_done_fn(void *arg, int code, const struct err *e);
 
 struct engine_ops {
 	const char *name;
-	/* Find the program and what it can do. Blocks (runs `--version`, `-accel help`): once, at the daemon's start, before the loop.
-	 * Errors: -ENOENT (words name the Debian package that mends it), -ENOSYS too old, -EIO. */
+	/* Find the program and what it can do. Blocks (runs `--version`, `-accel help`): once, at the daemon's start,
+	 * before the loop. Errors: -ENOENT (words name the Debian package that mends it), -ENOSYS too old, -EIO. */
 	int (*probe)(const char *path_or_null, struct engine_info *ret, struct err *e);
 	/* The argument vector for @m; pure. -EINVAL for what this engine cannot do. */
 	int (*command)(const struct engine_machine *m, struct engine_command *ret, struct err *e);
 	/* Talk to a monitor. Takes @fd (also on failure). Does not block: ENGINE_EV_UP follows. -ENOMEM. */
-	int (*connect)(struct loop *l, int fd, const struct engine_events *ev, void *arg, struct engine **ret, struct err *e);
-	/* Calls return 0 (@fn will be called) or -errno (-EBUSY wrong state, -EPIPE gone, -ENOMEM). @timeout_ms bounds each. */
+	int (*connect)(struct loop *l, int fd, const struct engine_events *ev, void *arg, struct engine **ret,
+		       struct err *e);
+	/* Calls return 0 (@fn will be called) or -errno (-EBUSY wrong state, -EPIPE gone, -ENOMEM). @timeout_ms bounds
+	 * each. */
 	int (*pause)(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	int (*resume)(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Device state (not RAM) into @fd (borrowed until @fn); PAUSED only. */
 	int (*save)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
-	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills the cgroup. */
+	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills
+	 * the cgroup. */
 	int (*quit)(struct engine *g);
 	struct engine *(*free)(struct engine *g); /* NULL is fine; pending calls are dropped; returns NULL */
 };

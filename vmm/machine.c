@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * The machine is QEMU's microvm: no PCI, no firmware to speak of, devices on virtio-mmio that the guest finds through ACPI.
- * What the guest sees must not depend on the host, or a snapshot could not move: CPU model, device order, ids, port
- * numbers and memory size are all written out here, and nothing comes from a default or a configuration file
- * (-nodefaults -no-user-config). Everything that the process touches is an inherited descriptor (engine.h, enum engine_fd):
+ * The machine is QEMU's microvm: no PCI, no firmware to speak of, devices on virtio-mmio that the guest finds through
+ *ACPI. What the guest sees must not depend on the host, or a snapshot could not move: CPU model, device order, ids,
+ *port numbers and memory size are all written out here, and nothing comes from a default or a configuration file
+ * (-nodefaults -no-user-config). Everything that the process touches is an inherited descriptor (engine.h, enum
+ *engine_fd):
  *
  *   3 monitor, 4 control, 5 bulk   sockets, taken as they are by -chardev socket,fd=
- *   6 console, 7 base, 8 overlay   handed to QEMU as descriptor sets and opened as /dev/fdset/N, because neither -chardev file
- *				    nor -blockdev takes a bare number
+ *   6 console, 7 base, 8 overlay   handed to QEMU as descriptor sets and opened as /dev/fdset/N, because neither
+ *-chardev file nor -blockdev takes a bare number
  *
  * The only paths are the kernel and the initramfs. RAM is a memfd and shared, so that migration can leave it out
  * (x-ignore-shared) and a snapshot takes it from the descriptor.
  *
- * CPU model. TCG: `max`: whatever QEMU can emulate; it does not depend on the host. KVM: `Nehalem`, version 1: exactly the features of
- * x86-64-v2 (cx16 lahf_lm popcnt sse3 sse4.1 sse4.2 ssse3), which every host of the last ten years has, Intel or AMD (QEMU keeps
- * the host's vendor); less vme, which no 64-bit guest uses and the only one that QEMU's own `max` lacks, so that it also runs under KVM
- * nested in a TCG machine. `enforce`: a host that lacks a feature is refused by the trial boot in words, rather than
- * given a machine of another shape. `host` would tie each snapshot to one generation of CPUs.
+ * CPU model. TCG: `max`: whatever QEMU can emulate; it does not depend on the host. KVM: `Nehalem`, version 1: exactly
+ *the features of x86-64-v2 (cx16 lahf_lm popcnt sse3 sse4.1 sse4.2 ssse3), which every host of the last ten years has,
+ *Intel or AMD (QEMU keeps the host's vendor); less vme, which no 64-bit guest uses and the only one that QEMU's own
+ *`max` lacks, so that it also runs under KVM nested in a TCG machine. `enforce`: a host that lacks a feature is refused
+ *by the trial boot in words, rather than given a machine of another shape. `host` would tie each snapshot to one
+ *generation of CPUs.
  */
 #include "vmm/machine.h"
 
@@ -31,7 +33,7 @@
 
 #include "base/fd.h"
 
-static const char *const accel_name[] = {[ACCEL_TCG] = "tcg", [ACCEL_KVM] = "kvm"};
+static const char *const accel_name[] = { [ACCEL_TCG] = "tcg", [ACCEL_KVM] = "kvm" };
 static_assert(ARRAY_LEN(accel_name) == ACCEL_COUNT, "an accelerator without a name");
 
 const char *engine_accel_name(enum engine_accel a)
@@ -49,19 +51,19 @@ static uint32_t class_of(const uint32_t *classes, size_t n, uint32_t want)
 
 uint32_t engine_memory_class(uint32_t memory_mib)
 {
-	static const uint32_t classes[] = {256, 512, 1024, 2048, 4096};
+	static const uint32_t classes[] = { 256, 512, 1024, 2048, 4096 };
 
 	return class_of(classes, ARRAY_LEN(classes), memory_mib);
 }
 
 uint32_t engine_vcpus_class(uint32_t vcpus)
 {
-	static const uint32_t classes[] = {1, 2, 4};
+	static const uint32_t classes[] = { 1, 2, 4 };
 
 	return class_of(classes, ARRAY_LEN(classes), vcpus);
 }
 
-/* -- the clock ------------------------------------------------------------------------------------ */
+/* -- the clock --------------------------------------------------------------------------------- */
 
 struct tsc_sample {
 	uint64_t tsc, ns;
@@ -70,7 +72,7 @@ struct tsc_sample {
 /* Both clocks at one instant: of several tries, the one whose two readings of the clock lie closest together. */
 static struct tsc_sample tsc_sample(void)
 {
-	struct tsc_sample best = {0};
+	struct tsc_sample best = { 0 };
 	uint64_t best_gap = UINT64_MAX;
 
 	for (int i = 0; i < 20; i++) {
@@ -80,7 +82,7 @@ static struct tsc_sample tsc_sample(void)
 
 		if (gap < best_gap) {
 			best_gap = gap;
-			best = (struct tsc_sample){tsc, before + gap / 2};
+			best = (struct tsc_sample){ tsc, before + gap / 2 };
 		}
 	}
 	return best;
@@ -88,7 +90,7 @@ static struct tsc_sample tsc_sample(void)
 
 uint64_t engine_tsc_khz(void)
 {
-	const struct timespec pause = {.tv_nsec = 200 * 1000 * 1000};
+	const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
 	struct tsc_sample a, b;
 	unsigned int eax, ebx, ecx, edx;
 
@@ -103,7 +105,7 @@ uint64_t engine_tsc_khz(void)
 	return (uint64_t)((__uint128_t)(b.tsc - a.tsc) * 1000000u / (b.ns - a.ns));
 }
 
-/* -- the command line ------------------------------------------------------------------------------- */
+/* -- the command line -------------------------------------------------------------------------- */
 
 /* Where the arguments are written. The first one that does not fit sets `full`; it is asked for once, at the end. */
 struct args {
@@ -141,7 +143,8 @@ static void add_accel(struct args *a, const struct engine_machine *m)
 		opt(a, "-accel", "kvm");
 		opt(a, "-cpu", "Nehalem-v1,vme=off,enforce");
 	} else {
-		/* tb-size: the default of 1 GiB of translated code is a gift to nobody; below 64 MiB python thrashes. */
+		/* tb-size: the default of 1 GiB of translated code is a gift to nobody; below 64 MiB python thrashes.
+		 */
 		opt(a, "-accel", "tcg,thread=multi,tb-size=128");
 		opt(a, "-cpu", "max");
 	}
@@ -151,7 +154,8 @@ static void add_kernel(struct args *a, const struct engine_machine *m)
 {
 	char tsc[40] = "", root[64] = "";
 
-	/* Under TCG the kernel calibrates the TSC against an emulated timer, and on a busy host it then hangs for ever. */
+	/* Under TCG the kernel calibrates the TSC against an emulated timer, and on a busy host it then hangs for ever.
+	 */
 	if (m->tsc_khz > 0)
 		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%llu", (unsigned long long)m->tsc_khz);
 	if (m->disk)
@@ -167,7 +171,8 @@ static void add_ports(struct args *a)
 	opt(a, "-chardev", "socket,id=monitor,fd=%d", 3 + ENGINE_FD_MONITOR);
 	opt(a, "-mon", "chardev=monitor,mode=control");
 
-	/* A pipe's write end. It is non-blocking in QEMU: a console that nobody drains stalls the guest's printing, not the machine. */
+	/* A pipe's write end. It is non-blocking in QEMU: a console that nobody drains stalls the guest's printing, not
+	 * the machine. */
 	opt(a, "-add-fd", "fd=%d,set=%d", 3 + ENGINE_FD_CONSOLE, ENGINE_FD_CONSOLE);
 	opt(a, "-chardev", "file,id=console,path=/dev/fdset/%d,append=on", ENGINE_FD_CONSOLE);
 	opt(a, "-serial", "chardev:console");
@@ -182,7 +187,8 @@ static void add_ports(struct args *a)
 
 static void add_disk(struct args *a, const struct engine_machine *m)
 {
-	/* Locks are taken on open file descriptions: the base is shared by sandboxes, the overlay is one engine's by its uid. */
+	/* Locks are taken on open file descriptions: the base is shared by sandboxes, the overlay is one engine's by
+	 * its uid. */
 	opt(a, "-add-fd", "fd=%d,set=%d", 3 + ENGINE_FD_BASE, ENGINE_FD_BASE);
 	opt(a, "-add-fd", "fd=%d,set=%d", 3 + ENGINE_FD_OVERLAY, ENGINE_FD_OVERLAY);
 	opt(a, "-blockdev", "driver=file,node-name=base-file,filename=/dev/fdset/%d,read-only=on,locking=off",
@@ -195,7 +201,8 @@ static void add_disk(struct args *a, const struct engine_machine *m)
 	opt(a, "-blockdev",
 	    "driver=%s,node-name=overlay,file=overlay-file,backing=base,discard=unmap,cache.no-flush=on",
 	    m->overlay_format);
-	/* A full host stops the machine (ENGINE_EV_IO_ERROR) instead of breaking the guest's file system: room is made, it goes on. */
+	/* A full host stops the machine (ENGINE_EV_IO_ERROR) instead of breaking the guest's file system: room is made,
+	 * it goes on. */
 	opt(a, "-device", "virtio-blk-device,drive=overlay,id=disk0,werror=enospc,rerror=report");
 }
 
@@ -207,7 +214,7 @@ static bool plain(const char *s)
 
 int machine_command(const struct engine_machine *m, struct engine_command *ret, struct err *e)
 {
-	struct args a = {.cmd = ret};
+	struct args a = { .cmd = ret };
 
 	if (m->accel >= ACCEL_COUNT)
 		return err_set(e, -EINVAL, "machine: no such accelerator");
@@ -222,7 +229,8 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 
 	ret->argc = 0;
 	arg(&a, "qemu-system-x86_64");
-	/* acpi: the guest finds virtio-mmio through it. The PIT, the PIC and the RTC stay on under TCG (QEMU's choice). */
+	/* acpi: the guest finds virtio-mmio through it. The PIT, the PIC and the RTC stay on under TCG (QEMU's choice).
+	 */
 	opt(&a, "-M", "microvm,acpi=on,memory-backend=ram");
 	add_accel(&a, m);
 	opt(&a, "-m", "%uM", m->memory_mib);

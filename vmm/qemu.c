@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * QEMU as an engine: the calls of engine.h over its monitor. At most one call is under way (`op`); quit is not counted. The state
- * follows the engine's own events STOP and RESUME, which come before the answer to the command that caused them; so the machine that
- * stops by itself (a full disk) is PAUSED too.
+ * QEMU as an engine: the calls of engine.h over its monitor. At most one call is under way (`calling`); quit is not
+ * counted. The state follows the engine's own events STOP and RESUME, which come before the answer to the command that
+ * caused them; so the machine that stops by itself (a full disk) is PAUSED too.
  *
- * save(): capability x-ignore-shared (RAM is a shared memfd, so it stays out of the stream), then getfd, then migrate to that
- * descriptor, then query-migrate until it says completed. No event tells the end without a further capability, and the whole takes
- * 6 to 8 ms, so it is asked every 2 ms.
+ * save(): capability x-ignore-shared (RAM is a shared memfd, so it stays out of the stream), then getfd, then migrate
+ * to that descriptor, then query-migrate until it says completed. No event tells the end without a further capability,
+ * and the whole takes 6 to 8 ms, so it is asked every 2 ms.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,12 +19,11 @@
 #include "vmm/machine.h"
 #include "vmm/qmp.h"
 
-#define SAVE_POLL_NS (2 * 1000 * 1000ull)
+#define SAVE_POLL_NS	(2 * 1000 * 1000ull)
 #define QUIT_TIMEOUT_MS 5000
-#define SAVE_FD_NAME "state"
+#define SAVE_FD_NAME	"state"
 
 enum state { CONNECTING, RUNNING, PAUSED, GONE };
-enum op { OP_NONE, OP_PAUSE, OP_RESUME, OP_SAVE };
 
 struct engine {
 	struct loop *loop;
@@ -32,7 +31,7 @@ struct engine {
 	struct engine_events ev;
 	void *arg;
 	enum state state;
-	enum op op;
+	bool calling; /* one at a time */
 	engine_done_fn *fn;
 	void *fn_arg;
 	uint64_t deadline_ns; /* of the op */
@@ -69,7 +68,7 @@ static void op_end(struct engine *g, int code, const struct err *e)
 	void *arg = g->fn_arg;
 
 	loop_del(g->loop, &g->poll);
-	g->op = OP_NONE;
+	g->calling = false;
 	g->fn = NULL;
 	g->save_fd = -1;
 	if (fn)
@@ -89,7 +88,7 @@ static uint32_t op_left_ms(const struct engine *g)
 /* The next command of the running op; a failure to send it ends the op. */
 static void op_call(struct engine *g, const char *command, const char *args, int fd, qmp_done_fn *fn)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	int r = qmp_call(g->qmp, command, args, fd, op_left_ms(g), fn, g);
 
 	if (r < 0) {
@@ -98,7 +97,7 @@ static void op_call(struct engine *g, const char *command, const char *args, int
 	}
 }
 
-/* -- events of the monitor ----------------------------------------------------------------------------- */
+/* -- events of the monitor --------------------------------------------------------------------- */
 
 static void on_ready(void *arg)
 {
@@ -116,12 +115,12 @@ static void shutdown_words(struct json_object *data, char *out, size_t cap)
 	static const struct {
 		const char *reason, *words;
 	} known[] = {
-		{"guest-shutdown", "the guest powered off"},
-		{"guest-reset", "the guest's kernel panicked or restarted"},
-		{"guest-panic", "the guest's kernel panicked"},
-		{"host-qmp-quit", "it was told to"},
-		{"host-signal", "it got a signal"},
-		{"host-error", "an error on the host"},
+		{ "guest-shutdown", "the guest powered off" },
+		{ "guest-reset", "the guest's kernel panicked or restarted" },
+		{ "guest-panic", "the guest's kernel panicked" },
+		{ "host-qmp-quit", "it was told to" },
+		{ "host-signal", "it got a signal" },
+		{ "host-error", "an error on the host" },
 	};
 	const char *reason = "";
 
@@ -192,15 +191,15 @@ static void on_gone(void *arg, int reason)
 	release(g);
 }
 
-/* -- calls ------------------------------------------------------------------------------------------------- */
+/* -- calls ------------------------------------------------------------------------------------- */
 
-static int op_begin(struct engine *g, enum op op, enum state needed, uint32_t timeout_ms, engine_done_fn *fn, void *arg)
+static int op_begin(struct engine *g, enum state needed, uint32_t timeout_ms, engine_done_fn *fn, void *arg)
 {
 	if (g->state == GONE)
 		return -EPIPE;
-	if (g->op != OP_NONE || g->state != needed)
+	if (g->calling || g->state != needed)
 		return -EBUSY;
-	g->op = op;
+	g->calling = true;
 	g->fn = fn;
 	g->fn_arg = arg;
 	g->deadline_ns = now_ns() + timeout_ms * 1000000ull;
@@ -210,7 +209,7 @@ static int op_begin(struct engine *g, enum op op, enum state needed, uint32_t ti
 /* Not begun after all: the caller is told by the return value, not by fn. */
 static int op_drop(struct engine *g, int code)
 {
-	g->op = OP_NONE;
+	g->calling = false;
 	g->fn = NULL;
 	return code;
 }
@@ -228,7 +227,7 @@ static void on_simple_done(void *arg, int code, struct json_object *ret, const s
 
 static int engine_pause(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg)
 {
-	int r = op_begin(g, OP_PAUSE, RUNNING, timeout_ms, fn, arg);
+	int r = op_begin(g, RUNNING, timeout_ms, fn, arg);
 
 	if (r < 0)
 		return r;
@@ -238,7 +237,7 @@ static int engine_pause(struct engine *g, uint32_t timeout_ms, engine_done_fn *f
 
 static int engine_resume(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg)
 {
-	int r = op_begin(g, OP_RESUME, PAUSED, timeout_ms, fn, arg);
+	int r = op_begin(g, PAUSED, timeout_ms, fn, arg);
 
 	if (r < 0)
 		return r;
@@ -252,7 +251,7 @@ static void on_migrate_status(void *arg, int code, struct json_object *ret, cons
 {
 	struct engine *g = arg;
 	const char *status = "", *desc = "no reason given";
-	struct err words = {0};
+	struct err words = { 0 };
 
 	g->busy++;
 	if (code == 0 && (!ret || json_get_str(ret, "status", &status, &words) < 0))
@@ -333,7 +332,7 @@ static void on_save_capability(void *arg, int code, struct json_object *ret, con
 static int engine_save(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg)
 {
 	static const char args[] = "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true}]}";
-	int r = op_begin(g, OP_SAVE, PAUSED, timeout_ms, fn, arg);
+	int r = op_begin(g, PAUSED, timeout_ms, fn, arg);
 
 	if (r < 0)
 		return r;
@@ -361,7 +360,7 @@ static struct engine *engine_free(struct engine *g)
 static int engine_connect(struct loop *l, int fd, const struct engine_events *ev, void *arg, struct engine **ret,
 			  struct err *e)
 {
-	static const struct qmp_ops ops = {.on_ready = on_ready, .on_event = on_event, .on_gone = on_gone};
+	static const struct qmp_ops ops = { .on_ready = on_ready, .on_event = on_event, .on_gone = on_gone };
 	struct engine *g = calloc(1, sizeof(*g));
 	int r;
 
@@ -369,7 +368,7 @@ static int engine_connect(struct loop *l, int fd, const struct engine_events *ev
 		fd_close(&fd);
 		return err_set(e, -ENOMEM, "engine: no memory");
 	}
-	*g = (struct engine){.loop = l, .ev = *ev, .arg = arg, .save_fd = -1};
+	*g = (struct engine){ .loop = l, .ev = *ev, .arg = arg, .save_fd = -1 };
 	r = qmp_new(l, fd, &ops, g, &g->qmp);
 	if (r < 0) {
 		free(g);

@@ -12,14 +12,12 @@
 #include "base/fd.h"
 #include "vmm/machine.h"
 
-#define ANSWER_MAX 16384
+#define ANSWER_MAX	  16384
 #define ANSWER_TIMEOUT_NS (10u * 1000000000ull)
-#define VERSION_MAJOR 7
-#define VERSION_MINOR 2
+#define VERSION_MAJOR	  7
+#define VERSION_MINOR	  2
 
-extern char **environ;
-
-static const char *const places[] = {"/usr/bin/qemu-system-x86_64", "/usr/local/bin/qemu-system-x86_64"};
+static const char *const places[] = { "/usr/bin/qemu-system-x86_64", "/usr/local/bin/qemu-system-x86_64" };
 
 /* Read what the child prints until it closes its output. -ETIMEDOUT, -EFBIG, -EIO. */
 static int read_answer(int fd, char *out, size_t cap)
@@ -28,7 +26,7 @@ static int read_answer(int fd, char *out, size_t cap)
 	size_t len = 0;
 
 	for (;;) {
-		struct pollfd p = {.fd = fd, .events = POLLIN};
+		struct pollfd p = { .fd = fd, .events = POLLIN };
 		uint64_t now = now_ns();
 		ssize_t n;
 
@@ -51,7 +49,7 @@ static int read_answer(int fd, char *out, size_t cap)
 /* Run `@path @a @b` (b may be NULL) and take what it prints on standard output and error. */
 static int ask(const char *path, const char *a, const char *b, char *out, size_t cap, struct err *e)
 {
-	char *argv[] = {(char *)path, (char *)a, (char *)b, NULL};
+	char *argv[] = { (char *)path, (char *)a, (char *)b, NULL };
 	posix_spawn_file_actions_t fa;
 	AUTO_FD rd = -1;
 	AUTO_FD wr = -1;
@@ -88,20 +86,21 @@ static int parse_version(const char *text, struct engine_info *ret, struct err *
 {
 	static const char mark[] = "version ";
 	const char *v = strstr(text, mark);
-	unsigned int major, minor;
+	unsigned long major, minor;
+	char *end;
 	size_t n;
 
-	if (!v || sscanf(v + strlen(mark), "%u.%u", &major, &minor) != 2)
-		return err_set(e, -EIO, "%s: says no version", ret->path);
-	v += strlen(mark);
+	v = v ? v + strlen(mark) : "";
 	n = strspn(v, "0123456789.");
-	if (n >= sizeof(ret->version))
+	if (n == 0 || n >= sizeof(ret->version))
 		return err_set(e, -EIO, "%s: says no version", ret->path);
 	memcpy(ret->version, v, n);
 	ret->version[n] = '\0';
+	major = strtoul(ret->version, &end, 10);
+	minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 	if (major < VERSION_MAJOR || (major == VERSION_MAJOR && minor < VERSION_MINOR))
-		return err_set(e, -ENOSYS, "%s: version %s is too old, at least %d.%d is needed", ret->path, ret->version,
-			       VERSION_MAJOR, VERSION_MINOR);
+		return err_set(e, -ENOSYS, "%s: version %s is too old, at least %d.%d is needed", ret->path,
+			       ret->version, VERSION_MAJOR, VERSION_MINOR);
 	return 0;
 }
 
@@ -131,15 +130,15 @@ static const char *find_program(const char *path_or_null)
 int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e)
 {
 	const char *path = find_program(path_or_null);
-	struct engine_info info = {.name = "qemu", .caps = ENGINE_CAP_PAUSE | ENGINE_CAP_SAVE_STATE};
-	char answer[ANSWER_MAX];
+	struct engine_info info = { .name = "qemu", .caps = ENGINE_CAP_PAUSE | ENGINE_CAP_SAVE_STATE };
+	char answer[ANSWER_MAX] = "";
 	int r;
 
 	if (!path)
 		return err_set(e, -ENOENT, "qemu-system-x86_64 is not installed: apt-get install qemu-system-x86");
 	if (strlen(path) >= sizeof(info.path))
 		return err_set(e, -EIO, "%.80s…: the path is too long", path);
-	strcpy(info.path, path);
+	memcpy(info.path, path, strlen(path) + 1);
 	r = ask(path, "--version", NULL, answer, sizeof(answer), e);
 	if (r == -ENOENT)
 		return err_set(e, r, "%s is not there: apt-get install qemu-system-x86", path);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * A call is an entry of q->calls, oldest first, from qmp_call() until its answer has come. Its text waits in the entry until the
- * socket took all of it; entries are sent in order, so the first with unsent text is the only one that may be half out. The answer
- * is matched by its id. An overdue call has lost its function but keeps its place: the answer may still come and must not look
- * like one that nobody asked for.
+ * A call is an entry of q->calls, oldest first, from qmp_call() until its answer has come. Its text waits in the entry
+ * until the socket took all of it; entries are sent in order, so the first with unsent text is the only one that may be
+ * half out. The answer is matched by its id. An overdue call has lost its function but keeps its place: the answer may
+ * still come and must not look like one that nobody asked for.
  *
- * One timer, for the earliest deadline. Callbacks may free the connection: `busy` counts the frames of this file that are on
- * the stack, and qmp_free() then only marks it.
+ * One timer, for the earliest deadline. Callbacks may free the connection: `busy` counts the frames of this file that
+ * are on the stack, and qmp_free() then only marks it.
  */
 #include "vmm/qmp.h"
 
@@ -78,7 +78,7 @@ static void release(struct qmp *q)
 /* The end, seen from here: the descriptor closes, every call is answered, the owner is told. */
 static void fail(struct qmp *q, int reason)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	struct call *c;
 
 	if (q->fd < 0)
@@ -100,16 +100,16 @@ static void fail(struct qmp *q, int reason)
 	q->busy--;
 }
 
-/* -- sending ------------------------------------------------------------------------------------------ */
+/* -- sending ----------------------------------------------------------------------------------- */
 
 static ssize_t send_some(int sock, const char *text, size_t len, int fd)
 {
 	union {
 		char space[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
-	} control = {0};
-	struct iovec iov = {.iov_base = (void *)text, .iov_len = len};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	} control = { 0 };
+	struct iovec iov = { .iov_base = (void *)text, .iov_len = len };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (fd >= 0) {
 		struct cmsghdr *h;
@@ -159,7 +159,7 @@ static int flush(struct qmp *q)
 	return loop_mod(q->loop, q->src, EPOLLIN | (more ? EPOLLOUT : 0));
 }
 
-/* -- deadlines ------------------------------------------------------------------------------------------- */
+/* -- deadlines --------------------------------------------------------------------------------- */
 
 static void on_timer(void *arg);
 
@@ -179,7 +179,7 @@ static void arm(struct qmp *q)
 static void on_timer(void *arg)
 {
 	struct qmp *q = arg;
-	struct err e = {0};
+	struct err e = { 0 };
 	struct call *c;
 
 	q->timer = 0;
@@ -203,7 +203,7 @@ again:
 	release(q);
 }
 
-/* -- receiving ---------------------------------------------------------------------------------------------- */
+/* -- receiving --------------------------------------------------------------------------------- */
 
 static int start_call(struct qmp *q, const char *command, const char *args, int fd, uint32_t timeout_ms,
 		      qmp_done_fn *fn, void *arg);
@@ -234,14 +234,29 @@ static int on_greeting(struct qmp *q, struct json_object *o)
 	return start_call(q, "qmp_capabilities", NULL, -1, 10000, on_capabilities, q);
 }
 
-static int on_answer(struct qmp *q, struct json_object *o, uint64_t id)
+static int on_event(struct qmp *q, struct json_object *o)
+{
+	struct json_object *data = NULL;
+	const char *name = NULL;
+
+	if (json_get_str(o, "event", &name, NULL) < 0 || json_get_obj(o, "data", json_type_object, &data, NULL) < 0)
+		return -EBADMSG;
+	if (q->ops.on_event)
+		q->ops.on_event(q->arg, name, data);
+	return 0;
+}
+
+static int on_answer(struct qmp *q, struct json_object *o)
 {
 	struct json_object *ret = NULL, *error = NULL;
 	struct call **at = &q->calls, *c;
-	struct err e = {0};
+	struct err e = { 0 };
 	const char *words = "refused";
+	uint64_t id = 0;
 	int code = 0;
 
+	if (json_get_u64(o, "id", 1, UINT64_MAX, &id, NULL) < 0 || id == 0)
+		return -EBADMSG;
 	while (*at && (*at)->id != id)
 		at = &(*at)->next;
 	c = *at;
@@ -250,8 +265,8 @@ static int on_answer(struct qmp *q, struct json_object *o, uint64_t id)
 	if (json_object_object_get_ex(o, "error", &error)) {
 		json_get_str(error, "desc", &words, NULL);
 		code = err_set(&e, -EIO, "the engine refused: %s", words);
-	} else {
-		json_object_object_get_ex(o, "return", &ret);
+	} else if (!json_object_object_get_ex(o, "return", &ret)) {
+		return -EBADMSG;
 	}
 	*at = c->next;
 	q->ncalls--;
@@ -267,28 +282,15 @@ static int on_answer(struct qmp *q, struct json_object *o, uint64_t id)
 static int on_object(void *arg, struct json_object *o)
 {
 	struct qmp *q = arg;
-	struct json_object *data = NULL;
-	const char *event = NULL;
-	uint64_t id = 0;
-	int r = 0;
+	int r;
 
-	if (q->state == QMP_GREETING) {
+	if (q->state == QMP_GREETING)
 		r = on_greeting(q, o);
-	} else if (json_get_str(o, "event", &event, NULL) < 0) {
-		r = -EBADMSG;
-	} else if (event) {
-		if (json_get_obj(o, "data", json_type_object, &data, NULL) < 0)
-			return -EBADMSG;
-		if (q->ops.on_event)
-			q->ops.on_event(q->arg, event, data);
-	} else if (json_object_object_get_ex(o, "return", NULL) || json_object_object_get_ex(o, "error", NULL)) {
-		r = json_get_u64(o, "id", 1, UINT64_MAX, &id, NULL) < 0 ? -EBADMSG : on_answer(q, o, id);
-	} else {
-		r = -EBADMSG;
-	}
-	if (r == 0 && (q->freed || q->fd < 0))
-		return -ECANCELED;
-	return r;
+	else if (json_object_object_get_ex(o, "event", NULL))
+		r = on_event(q, o);
+	else
+		r = on_answer(q, o);
+	return r == 0 && (q->freed || q->fd < 0) ? -ECANCELED : r;
 }
 
 static void on_socket(void *arg, uint32_t events)
@@ -316,7 +318,7 @@ static void on_socket(void *arg, uint32_t events)
 	release(q);
 }
 
-/* -- the interface ---------------------------------------------------------------------------------------------- */
+/* -- the interface ----------------------------------------------------------------------------- */
 
 int qmp_new(struct loop *l, int fd, const struct qmp_ops *ops, void *arg, struct qmp **ret)
 {
@@ -370,7 +372,7 @@ static int start_call(struct qmp *q, const char *command, const char *args, int 
 
 	if (!c)
 		return -ENOMEM;
-	*c = (struct call){.id = ++q->last_id, .fd = -1, .fn = fn, .arg = arg};
+	*c = (struct call){ .id = ++q->last_id, .fd = -1, .fn = fn, .arg = arg };
 	c->deadline_ns = now_ns() + timeout_ms * 1000000ull;
 	c->text = call_text(command, args, c->id);
 	if (fd >= 0)
@@ -388,7 +390,8 @@ static int start_call(struct qmp *q, const char *command, const char *args, int 
 	*at = c;
 	q->ncalls++;
 	arm(q);
-	/* A socket that fails is found by the reader too, which then ends all calls from the loop, not inside their making. */
+	/* A socket that fails is found by the reader too, which then ends all calls from the loop, not inside their
+	 * making. */
 	flush(q);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* QEMU ends each object with a newline and has none inside. So a line is collected, then parsed as a whole: json-c's way of taking an
- * object piece by piece depends on where the pieces are cut (numbers, UTF-8), and is less strict than json_parse(). */
+/* QEMU ends each object with a newline and has none inside. So a line is collected, then parsed as a whole: json-c's
+ * way of taking an object piece by piece depends on where the pieces are cut (numbers, UTF-8), and is less strict than
+ * json_parse(). */
 #include <string.h>
 
 #include "base/json.h"

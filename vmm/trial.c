@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * The trial holds the other ends of everything the engine gets: a socket for each port, and one pipe for both the guest's console and
- * the engine's own words. It succeeds with the first whole frame on the control port, which only a guest that has booted into our agent
- * sends. It fails when the engine ends (the pidfd), when its end of the port closes, or when the time is over;
- * the last of what came through the pipe is then the reason.
+ * The trial holds the other ends of everything the engine gets: a socket for each port, and one pipe for both the
+ * guest's console and the engine's own words. It succeeds with the first whole frame on the control port, which only a
+ * guest that has booted into our agent sends. It fails when the engine ends (the pidfd), when its end of the port
+ * closes, or when the time is over; the last of what came through the pipe is then the reason.
  */
 #include "vmm/trial.h"
 
@@ -18,7 +18,7 @@
 #include "agent/proto.h"
 #include "base/fd.h"
 
-#define TAIL 2048
+#define TAIL		2048
 #define FRAME_MAX_TRIED (AG_HEADER_LEN + 4096u)
 
 const char *trial_kvm_device = "/dev/kvm";
@@ -80,7 +80,7 @@ static void decide(struct trial *t, enum engine_accel accel, const char *reason)
 		loop_timer(t->loop, 0, tell, t, &t->call);
 }
 
-/* -- words of the engine ------------------------------------------------------------------------------------ */
+/* -- words of the engine ----------------------------------------------------------------------- */
 
 static void keep_tail(struct trial *t, const char *data, size_t len)
 {
@@ -138,11 +138,12 @@ static void fail(struct trial *t, const char *what)
 	char words[300], reason[512];
 
 	last_words(t, words, sizeof(words));
-	snprintf(reason, sizeof(reason), "/dev/kvm is there, but no guest boots with it: %s%s%s", what, *words ? ": " : "", words);
+	snprintf(reason, sizeof(reason), "/dev/kvm is there, but no guest boots with it: %s%s%s", what,
+		 *words ? ": " : "", words);
 	decide(t, ACCEL_TCG, reason);
 }
 
-/* -- signs of life and death ---------------------------------------------------------------------------------- */
+/* -- signs of life and death ------------------------------------------------------------------- */
 
 static void on_control(void *arg, uint32_t events)
 {
@@ -202,11 +203,11 @@ void trial_spawned(struct trial *t, int code, const char *words, int pidfd)
 		decide(t, ACCEL_TCG, "the trial of KVM could not be watched: no memory");
 }
 
-/* -- the beginning ------------------------------------------------------------------------------------------------ */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 static int make_fds(struct trial *t)
 {
-	static const enum engine_fd sockets[] = {ENGINE_FD_MONITOR, ENGINE_FD_CONTROL, ENGINE_FD_BULK};
+	static const enum engine_fd sockets[] = { ENGINE_FD_MONITOR, ENGINE_FD_CONTROL, ENGINE_FD_BULK };
 	int pair[2];
 
 	for (size_t i = 0; i < ARRAY_LEN(sockets); i++) {
@@ -242,8 +243,9 @@ static void begin(void *arg)
 	t->ops.spawn(t->arg, t, &t->cmd, t->theirs, ENGINE_FD_BASE, t->theirs[ENGINE_FD_CONSOLE]);
 }
 
-int trial_new(struct loop *l, const struct engine_ops *engine, const struct engine_info *info, const struct engine_machine *m,
-	      uint32_t timeout_ms, const struct trial_ops *ops, void *arg, struct trial **ret, struct err *e)
+int trial_new(struct loop *l, const struct engine_ops *engine, const struct engine_info *info,
+	      const struct engine_machine *m, uint32_t timeout_ms, const struct trial_ops *ops, void *arg,
+	      struct trial **ret, struct err *e)
 {
 	struct trial *t = calloc(1, sizeof(*t));
 	struct engine_machine tried = *m;
@@ -252,7 +254,7 @@ int trial_new(struct loop *l, const struct engine_ops *engine, const struct engi
 
 	if (!t)
 		return err_set(e, -ENOMEM, "trial: no memory");
-	*t = (struct trial){.loop = l, .ops = *ops, .arg = arg, .timeout_ms = timeout_ms, .pidfd = -1};
+	*t = (struct trial){ .loop = l, .ops = *ops, .arg = arg, .timeout_ms = timeout_ms, .pidfd = -1 };
 	for (size_t i = 0; i < ENGINE_FD_COUNT; i++)
 		t->ours[i] = t->theirs[i] = -1;
 	tried.accel = ACCEL_KVM;

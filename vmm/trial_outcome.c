@@ -15,7 +15,7 @@ void trial_key_make(const struct engine_info *info, const char *bootid, struct t
 	AUTO_FREE char *id = NULL;
 	struct utsname u;
 
-	*ret = (struct trial_key){0};
+	*ret = (struct trial_key){ 0 };
 	/* A host without /proc has an empty id: the outcome is then kept until something else changes. */
 	if (fd_slurp(-1, "/proc/sys/kernel/random/boot_id", 256, &id, NULL) == 0)
 		snprintf(ret->host_boot_id, sizeof(ret->host_boot_id), "%.*s", (int)strcspn(id, "\n"), id);
@@ -30,10 +30,10 @@ static const struct {
 	const char *key;
 	size_t offset;
 } members[] = {
-	{"host_boot_id", offsetof(struct trial_key, host_boot_id)},
-	{"host_kernel", offsetof(struct trial_key, host_kernel)},
-	{"engine", offsetof(struct trial_key, engine)},
-	{"bootid", offsetof(struct trial_key, bootid)},
+	{ "host_boot_id", offsetof(struct trial_key, host_boot_id) },
+	{ "host_kernel", offsetof(struct trial_key, host_kernel) },
+	{ "engine", offsetof(struct trial_key, engine) },
+	{ "bootid", offsetof(struct trial_key, bootid) },
 };
 
 static int put_text(struct json_object *o, const char *key, const char *text)
@@ -80,7 +80,8 @@ int trial_outcome_parse(const void *json, size_t len, const struct trial_key *k,
 		if (strcmp(text, (const char *)k + members[i].offset) != 0)
 			return -ESTALE;
 	}
-	if (json_get_str(o, "accel", &accel, NULL) < 0 || json_get_str(o, "reason", &reason, NULL) < 0 || !accel || !reason)
+	if (json_get_str(o, "accel", &accel, NULL) < 0 || json_get_str(o, "reason", &reason, NULL) < 0 || !accel ||
+	    !reason)
 		return -EINVAL;
 	for (int a = 0; a < ACCEL_COUNT; a++)
 		if (strcmp(accel, engine_accel_name((enum engine_accel)a)) == 0) {

@@ -447,7 +447,7 @@ static void on_connect(void *arg, uint32_t events)
 	struct registry *r = arg;
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
-	struct boxlink *k;
+	struct boxlink *k = NULL;
 	struct err e;
 	unsigned n = 0;
 	int fd = accept4(r->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -461,7 +461,8 @@ static void on_connect(void *arg, uint32_t events)
 		fd_close(&fd);
 		return;
 	}
-	if (boxlink_new(r, NULL, fd, &k, &e) == 0)
+	boxlink_new(r, NULL, fd, &k, &e);
+	if (k)
 		k->peer_uid = cred.uid;
 }
 

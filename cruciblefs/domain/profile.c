@@ -61,7 +61,7 @@ int profile_open(struct registry *r, const char *name, struct profile *ret, stru
 	AUTO_FD img = -1;
 	char path[256];
 	struct profile p = { .base_fd = -1 };
-	struct stat st;
+	struct stat st = { 0 };
 	int k = profile_dir(r, name, &dir);
 
 	if (!k) {

@@ -238,27 +238,56 @@ static int slot_eof(struct sandbox *s, struct slot *t, struct err *e)
 	return send_stdin(s, x->n, true, NULL, 0) < 0 ? err_set(e, -EIO, "sandbox %s: exec/%s: eof", s->name, t->name) : 0;
 }
 
+/* A terminal's size: "ROWS COLS", each from 1 to 9999. */
+static bool parse_size(const char *text, uint32_t *ret_rows, uint32_t *ret_cols)
+{
+	unsigned long size[2];
+	char *end;
+
+	for (int i = 0; i < 2; i++) {
+		text += strspn(text, " \t");
+		if (!isdigit((unsigned char)*text))
+			return false;
+		size[i] = strtoul(text, &end, 10);
+		if (size[i] < 1 || size[i] > 9999)
+			return false;
+		text = end;
+	}
+	*ret_rows = (uint32_t)size[0];
+	*ret_cols = (uint32_t)size[1];
+	return !*text;
+}
+
+/* The verb's argument when @line begins with @word and a blank; else NULL. */
+static const char *argument_of(const char *line, const char *word)
+{
+	size_t n = strlen(word);
+
+	if (strncmp(line, word, n) || (line[n] != ' ' && line[n] != '\t'))
+		return NULL;
+	return line + n + strspn(line + n, " \t");
+}
+
 static int slot_verb(struct sandbox *s, struct slot *t, const char *line, struct err *e)
 {
 	struct execution *x = open_exec(s, t);
 	enum box_verb verb;
-	unsigned a = 0, b = 0;
-	char tail;
-	char word[24];
+	uint32_t a = 0, b = 0;
+	const char *arg;
 
 	if (!strcmp(line, "eof"))
 		return slot_eof(s, t, e);
 	if (!strcmp(line, "kill")) {
 		verb = BOX_KILL;
-	} else if (sscanf(line, "resize %u %u%c", &a, &b, &tail) == 2 && a >= 1 && a <= 9999 && b >= 1 && b <= 9999) {
+	} else if ((arg = argument_of(line, "resize")) && parse_size(arg, &a, &b)) {
 		verb = BOX_RESIZE;
-	} else if (sscanf(line, "signal %23s%c", word, &tail) == 1) {
-		int signo = ag_signal_number(word);
+	} else if ((arg = argument_of(line, "signal"))) {
+		int signo = ag_signal_number(arg);
 
 		if (signo < 0)
-			return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%s\" is no signal's name", s->name, t->name, word);
+			return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.20s\" is no signal's name", s->name, t->name, arg);
 		verb = BOX_SIGNAL;
-		a = (unsigned)signo;
+		a = (uint32_t)signo;
 	} else {
 		return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.40s\" is none of: eof, kill, signal NAME, resize ROWS COLS", s->name,
 			       t->name, line);

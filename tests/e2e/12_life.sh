@@ -67,7 +67,7 @@ wait_status a ready
 assert_same "$DIR/random" "$A/fs/root/by-fs"
 assert_same "$DIR/random" "$A/fs/root/by-cmd"
 run a 'cat /root/f* | wc -l; cat /root/f199'
-assert_rec stdout '"200\n199\n"' exec 6
+assert_rec stdout '"200\n199\n"' exec 5
 assert_json "$(cat "$A/exec/1/result.json")" signal '"SIGTERM"' # the history stays, too
 
 # A command that was written to a stopped sandbox starts it; one that ran when it was stopped is ended and says so.
@@ -76,23 +76,23 @@ wait_output a up
 put a 'echo queued behind it'
 echo stop >"$A/ctl"
 wait_status a stopped
-assert_json "$(cat "$A/exec/7/result.json")" exit_code -1 stdout '"up\n"' cancelled true error '=~stop'
-assert_json "$(cat "$A/exec/8/result.json")" exit_code -1 cancelled true
+assert_json "$(cat "$A/exec/6/result.json")" exit_code -1 stdout '"up\n"' cancelled true signal '=~^SIG(TERM|KILL)$'
+assert_json "$(cat "$A/exec/7/result.json")" exit_code -1 cancelled true
 run a 'echo a new start'
-assert_rec exit_code 0 stdout '"a new start\n"' exec 9
+assert_rec exit_code 0 stdout '"a new start\n"' exec 8
 
 # -- another name ------------------------------------------------------------------------------------------------------
 
-put a 'echo up; read x; echo done'
+put a 'echo up; sleep 600'
 wait_output a up
 mv "$A" "$RUN/final"
 A=$RUN/final
 assert_file "$A/status" running
 run_after() { echo kill >"$A/ctl" && await final; }
 run_after
-assert_rec sandbox '=~^(a|final)$' exec 10
+assert_rec sandbox '=~^(a|final)$' exec 9
 run final 'echo renamed'
-assert_rec sandbox '"final"' stdout '"renamed\n"' exec 11
+assert_rec sandbox '"final"' stdout '"renamed\n"' exec 10
 
 # -- lifetime -------------------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ assert_file "$A/limits/timeout_s" 105000
 
 have_usage() { json_of "$(cat "$A/usage.json")" cpu_ms | grep -q '[1-9]'; }
 wait_for "usage.json to tell of the machine" have_usage
-assert_json "$(cat "$A/usage.json")" memory_bytes '>1000000' execs 12 tasks '>0'
+assert_json "$(cat "$A/usage.json")" memory_bytes '>1000000' execs 11 tasks '>0'
 "$PYTHON" -IS - "$A/log.jsonl" <<'END'
 import json, sys
 events = [json.loads(l) for l in open(sys.argv[1])]

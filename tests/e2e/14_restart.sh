@@ -8,8 +8,8 @@ start_daemon
 ready_sandbox a
 new_sandbox idle
 A=$RUN/a
-put a 'echo begun; read x </root/go; echo done; exit 5'
-wait_output a begun || :
+put a 'echo begun; sleep 600; echo done; exit 5'
+wait_output a begun
 run_in_slot() { # NAME TEXT
 	mkdir "$A/exec/$1"
 	echo "$2" >"$A/exec/$1/cmd"

@@ -359,7 +359,7 @@ no_daemon_cgroups() {
 
 # Processes whose real uid is one of this test's daemon: it, its boxes and engines.
 uid_pids() {
-	grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null |
+	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # some end meanwhile
 		awk -v lo="$UID_BASE" -v hi="$((UID_BASE + 65536))" '$2 >= lo && $2 < hi { split($1, p, "/"); print p[3] }'
 }
 
@@ -373,7 +373,7 @@ is_mounted() { # DIR
 
 # The engine and the box of a sandbox, by the user ids that info.json tells: each has its own.
 pid_of_uid() { # UID
-	grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null | awk -v uid="$1" '$2 == uid { split($1, p, "/"); print p[3] }'
+	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | awk -v uid="$1" '$2 == uid { split($1, p, "/"); print p[3] }'
 }
 
 engine_pid() { # SANDBOX

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stream of frames, as both sides parse it, and the JSON of those that carry some. The parser must say the same however the stream
- * is cut. */
+/* A stream of frames, as both sides parse it, and the JSON of those that carry some. The parser must say the same
+ * however the stream is cut. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ static void take_json(const struct ag_frame *f)
 {
 	struct exec_req q;
 	struct hello h;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (f->type == AG_EXEC && exec_req_parse(f->payload, f->len, &q, &e) == 0) {
 		assert(q.script == (q.argv == NULL));
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	size_t at = 0;
 
 	while (at < len) {
-		struct ag_frame f = {0}, again = {0};
+		struct ag_frame f = { 0 }, again = { 0 };
 		uint8_t head[AG_HEADER_LEN];
 		long n = ag_frame_parse(data + at, len - at, &f);
 

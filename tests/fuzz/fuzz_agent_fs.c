@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* File requests against a file server whose root is an empty directory of its own. The input is a list of requests: u8 operation,
- * u16 length, payload. Nothing may be touched outside of the root, answers keep their form, and files stay small (RLIMIT_FSIZE). */
+/* File requests against a file server whose root is an empty directory of its own. The input is a list of requests: u8
+ * operation, u16 length, payload. Nothing may be touched outside of the root, answers keep their form, and files stay
+ * small (RLIMIT_FSIZE). */
 #include <assert.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -16,7 +17,7 @@
 #include "agent/files.h"
 #include "base/wire.h"
 
-#define REQUESTS_MAX 64
+#define REQUESTS_MAX   64
 #define FILE_BYTES_MAX (1u << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
@@ -45,7 +46,7 @@ static void remove_root(void)
 
 static void init(void)
 {
-	const struct rlimit small = {FILE_BYTES_MAX, FILE_BYTES_MAX};
+	const struct rlimit small = { FILE_BYTES_MAX, FILE_BYTES_MAX };
 	int root_fd, proc_fd;
 
 	signal(SIGXFSZ, SIG_IGN);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hostile agent: frames to a host that has a command and file requests under way.
  *
- * First byte even: {u8 port, u8 type, u8 flags, u8 stream, u16 length, payload} after each other, sent as frames with the right seq, so that
- * what lies behind the order is reached. Odd: raw bytes, first half to control, second half to bulk. */
+ * First byte even: {u8 port, u8 type, u8 flags, u8 stream, u16 length, payload} after each other, sent as frames with
+ * the right seq, so that what lies behind the order is reached. Odd: raw bytes, first half to control, second half to
+ * bulk. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,14 +133,17 @@ static void drain(struct fix *f)
 
 static void begin(struct fix *f)
 {
-	static const struct guest_ops ops = {.on_stage = on_stage, .on_ready = on_ready, .on_gone = on_gone};
-	static const struct guest_exec_ops exec_ops = {.on_started = on_started, .on_output = on_output, .on_exit = on_exit_told,
-						       .on_end = on_end, .on_stdin_credit = on_credit};
-	static const struct guest_identity id = {.hostname = "a", .instance = "u"};
+	static const struct guest_ops ops = { .on_stage = on_stage, .on_ready = on_ready, .on_gone = on_gone };
+	static const struct guest_exec_ops exec_ops = { .on_started = on_started,
+							.on_output = on_output,
+							.on_exit = on_exit_told,
+							.on_end = on_end,
+							.on_stdin_credit = on_credit };
+	static const struct guest_identity id = { .hostname = "a", .instance = "u" };
 	static const char hello[] = "{\"version\":1,\"agent\":\"0\",\"unenforced\":[\"x\"]}";
-	char *argv[] = {(char *)"a", NULL};
-	struct guest_exec_req req = {.argv = argv, .name = "n", .live_stdin = true};
-	struct err e = {0};
+	char *argv[] = { (char *)"a", NULL };
+	struct guest_exec_req req = { .argv = argv, .name = "n", .live_stdin = true };
+	struct err e = { 0 };
 	int control[2], bulk[2];
 
 	if (loop_new(&f->loop) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control) < 0 ||
@@ -179,7 +183,7 @@ static void structured(struct fix *f, const uint8_t *p, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	struct fix f = {0};
+	struct fix f = { 0 };
 
 	if (len == 0 || len > 300000)
 		return 0;

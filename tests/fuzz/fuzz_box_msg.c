@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static void hello(const uint8_t *data, size_t len)
 {
 	struct box_hello h;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (box_hello_parse(data, len, &h, &e) < 0)
 		return;
@@ -24,7 +24,7 @@ static void hello(const uint8_t *data, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct box_msg m;
-	struct err e = {0};
+	struct err e = { 0 };
 	int r;
 
 	if (len == 0)

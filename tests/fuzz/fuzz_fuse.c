@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Raw FUSE requests to the session with the whole tree over the fake domain. The input is a list of requests: an opcode, which node and
- * handle (one that an answer told, or nonsense), arguments, a name (of the tree, or bytes of the input). Lengths are right and names
- * end with a NUL, because libfuse, which reads them first, relies on the kernel for that. Between them the domain moves: commands
- * print and end, sandboxes go. Must hold: no crash, each request answered at most once, none after the end left, nothing leaked. */
+/* Raw FUSE requests to the session with the whole tree over the fake domain. The input is a list of requests: an
+ * opcode, which node and handle (one that an answer told, or nonsense), arguments, a name (of the tree, or bytes of the
+ * input). Lengths are right and names end with a NUL, because libfuse, which reads them first, relies on the kernel for
+ * that. Between them the domain moves: commands print and end, sandboxes go. Must hold: no crash, each request answered
+ * at most once, none after the end left, nothing leaked. */
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <stdio.h>
@@ -18,19 +19,36 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 #define REQUESTS_MAX 300
-#define KNOWN_MAX 64
-#define DATA_MAX 4096u
+#define KNOWN_MAX    64
+#define DATA_MAX     4096u
 
-static const char *const names[] = {"run", "a", "b", "cmd", "stdin", "stdout", "result.json", ".wait", "wait", "status", "ctl", "env",
-				    "limits", "pids", "exec", "1", "2", "latest", "web", "lease", "import", ".fs", "fs", "log.jsonl",
-				    "scratch", "env~", "snapshot", "version", "metrics", "events.jsonl", "defaults", "logs", "by-name",
-				    "00000000-0000-4000-8000-000000000001.jsonl", "profiles", "base", "info.json", "README.md"};
+static const char *const names[] = { "run",	    "a",
+				     "b",	    "cmd",
+				     "stdin",	    "stdout",
+				     "result.json", ".wait",
+				     "wait",	    "status",
+				     "ctl",	    "env",
+				     "limits",	    "pids",
+				     "exec",	    "1",
+				     "2",	    "latest",
+				     "web",	    "lease",
+				     "import",	    ".fs",
+				     "fs",	    "log.jsonl",
+				     "scratch",	    "env~",
+				     "snapshot",    "version",
+				     "metrics",	    "events.jsonl",
+				     "defaults",    "logs",
+				     "by-name",	    "00000000-0000-4000-8000-000000000001.jsonl",
+				     "profiles",    "base",
+				     "info.json",   "README.md" };
 
-static const uint8_t opcodes[] = {FUSE_LOOKUP, FUSE_FORGET, FUSE_GETATTR, FUSE_SETATTR, FUSE_READLINK, FUSE_SYMLINK, FUSE_MKNOD,
-				  FUSE_MKDIR, FUSE_UNLINK, FUSE_RMDIR, FUSE_RENAME2, FUSE_LINK, FUSE_OPEN, FUSE_READ, FUSE_WRITE,
-				  FUSE_STATFS, FUSE_RELEASE, FUSE_FSYNC, FUSE_SETXATTR, FUSE_GETXATTR, FUSE_LISTXATTR,
-				  FUSE_REMOVEXATTR, FUSE_FLUSH, FUSE_OPENDIR, FUSE_READDIR, FUSE_READDIRPLUS, FUSE_RELEASEDIR,
-				  FUSE_FSYNCDIR, FUSE_CREATE, FUSE_INTERRUPT, FUSE_POLL, FUSE_FALLOCATE, FUSE_LSEEK, FUSE_BATCH_FORGET};
+static const uint8_t opcodes[] = { FUSE_LOOKUP,	     FUSE_FORGET,      FUSE_GETATTR,  FUSE_SETATTR,	FUSE_READLINK,
+				   FUSE_SYMLINK,     FUSE_MKNOD,       FUSE_MKDIR,    FUSE_UNLINK,	FUSE_RMDIR,
+				   FUSE_RENAME2,     FUSE_LINK,	       FUSE_OPEN,     FUSE_READ,	FUSE_WRITE,
+				   FUSE_STATFS,	     FUSE_RELEASE,     FUSE_FSYNC,    FUSE_SETXATTR,	FUSE_GETXATTR,
+				   FUSE_LISTXATTR,   FUSE_REMOVEXATTR, FUSE_FLUSH,    FUSE_OPENDIR,	FUSE_READDIR,
+				   FUSE_READDIRPLUS, FUSE_RELEASEDIR,  FUSE_FSYNCDIR, FUSE_CREATE,	FUSE_INTERRUPT,
+				   FUSE_POLL,	     FUSE_FALLOCATE,   FUSE_LSEEK,    FUSE_BATCH_FORGET };
 
 struct input {
 	const uint8_t *p, *end;
@@ -137,10 +155,13 @@ static void run(struct harness *h)
 	}
 }
 
-static void send_request(struct harness *h, uint32_t opcode, uint64_t nodeid, uint64_t unique, uint32_t uid, const void *body, size_t len)
+static void send_request(struct harness *h, uint32_t opcode, uint64_t nodeid, uint64_t unique, uint32_t uid,
+			 const void *body, size_t len)
 {
-	struct fuse_in_header hd = {.len = (uint32_t)(sizeof(hd) + len), .opcode = opcode, .unique = unique, .nodeid = nodeid, .uid = uid};
-	struct iovec iov[2] = {{&hd, sizeof(hd)}, {(void *)body, len}};
+	struct fuse_in_header hd = {
+		.len = (uint32_t)(sizeof(hd) + len), .opcode = opcode, .unique = unique, .nodeid = nodeid, .uid = uid
+	};
+	struct iovec iov[2] = { { &hd, sizeof(hd) }, { (void *)body, len } };
 
 	must(writev(h->fd, iov, 2) == (ssize_t)hd.len);
 }
@@ -163,12 +184,12 @@ static size_t body_of(struct harness *h, uint32_t opcode, char *body)
 
 		b->count = 2;
 		for (int i = 0; i < 2; i++)
-			one[i] = (struct fuse_forget_one){known(in, h->nodes, h->nnodes), number(in, 1)};
+			one[i] = (struct fuse_forget_one){ known(in, h->nodes, h->nnodes), number(in, 1) };
 		return sizeof(*b) + 2 * sizeof(*one);
 	}
 	case FUSE_GETATTR:
-		*(struct fuse_getattr_in *)(void *)body = (struct fuse_getattr_in){.getattr_flags = byte(in) & 1,
-										   .fh = known(in, h->fhs, h->nfhs)};
+		*(struct fuse_getattr_in *)(void *)body =
+			(struct fuse_getattr_in){ .getattr_flags = byte(in) & 1, .fh = known(in, h->fhs, h->nfhs) };
 		return sizeof(struct fuse_getattr_in);
 	case FUSE_SETATTR: {
 		struct fuse_setattr_in *s = (void *)body;
@@ -187,10 +208,10 @@ static size_t body_of(struct harness *h, uint32_t opcode, char *body)
 	case FUSE_READ:
 	case FUSE_READDIR:
 	case FUSE_READDIRPLUS:
-		*(struct fuse_read_in *)(void *)body = (struct fuse_read_in){.fh = known(in, h->fhs, h->nfhs),
-									     .offset = number(in, byte(in) & 7),
-									     .size = (uint32_t)number(in, 2),
-									     .flags = byte(in) & 1 ? O_NONBLOCK : 0};
+		*(struct fuse_read_in *)(void *)body = (struct fuse_read_in){ .fh = known(in, h->fhs, h->nfhs),
+									      .offset = number(in, byte(in) & 7),
+									      .size = (uint32_t)number(in, 2),
+									      .flags = byte(in) & 1 ? O_NONBLOCK : 0 };
 		return sizeof(struct fuse_read_in);
 	case FUSE_WRITE: {
 		struct fuse_write_in *w = (void *)body;
@@ -216,31 +237,35 @@ static size_t body_of(struct harness *h, uint32_t opcode, char *body)
 		((struct fuse_interrupt_in *)(void *)body)->unique = 1 + number(in, 1) % (h->unique ? h->unique : 1);
 		return sizeof(struct fuse_interrupt_in);
 	case FUSE_POLL:
-		*(struct fuse_poll_in *)(void *)body = (struct fuse_poll_in){.fh = known(in, h->fhs, h->nfhs), .kh = byte(in),
-									     .flags = byte(in) & 1};
+		*(struct fuse_poll_in *)(void *)body = (struct fuse_poll_in){ .fh = known(in, h->fhs, h->nfhs),
+									      .kh = byte(in),
+									      .flags = byte(in) & 1 };
 		return sizeof(struct fuse_poll_in);
 	case FUSE_FALLOCATE:
-		*(struct fuse_fallocate_in *)(void *)body = (struct fuse_fallocate_in){.fh = known(in, h->fhs, h->nfhs),
-										       .offset = number(in, byte(in) & 7),
-										       .length = number(in, byte(in) & 7),
-										       .mode = byte(in)};
+		*(struct fuse_fallocate_in *)(void *)body =
+			(struct fuse_fallocate_in){ .fh = known(in, h->fhs, h->nfhs),
+						    .offset = number(in, byte(in) & 7),
+						    .length = number(in, byte(in) & 7),
+						    .mode = byte(in) };
 		return sizeof(struct fuse_fallocate_in);
 	case FUSE_LSEEK:
-		*(struct fuse_lseek_in *)(void *)body = (struct fuse_lseek_in){.fh = known(in, h->fhs, h->nfhs),
-									       .offset = number(in, byte(in) & 7), .whence = byte(in)};
+		*(struct fuse_lseek_in *)(void *)body = (struct fuse_lseek_in){ .fh = known(in, h->fhs, h->nfhs),
+										.offset = number(in, byte(in) & 7),
+										.whence = byte(in) };
 		return sizeof(struct fuse_lseek_in);
 	case FUSE_READLINK:
 	case FUSE_STATFS:
 		return 0;
 	case FUSE_MKNOD:
-		*(struct fuse_mknod_in *)(void *)body = (struct fuse_mknod_in){.mode = (uint32_t)number(in, 2)};
+		*(struct fuse_mknod_in *)(void *)body = (struct fuse_mknod_in){ .mode = (uint32_t)number(in, 2) };
 		fixed = sizeof(struct fuse_mknod_in);
 		break;
 	case FUSE_MKDIR:
 		fixed = sizeof(struct fuse_mkdir_in);
 		break;
 	case FUSE_CREATE:
-		*(struct fuse_create_in *)(void *)body = (struct fuse_create_in){.flags = (uint32_t)number(in, 2), .mode = 0100644};
+		*(struct fuse_create_in *)(void *)body =
+			(struct fuse_create_in){ .flags = (uint32_t)number(in, 2), .mode = 0100644 };
 		fixed = sizeof(struct fuse_create_in);
 		break;
 	case FUSE_LINK:
@@ -248,8 +273,8 @@ static size_t body_of(struct harness *h, uint32_t opcode, char *body)
 		fixed = sizeof(struct fuse_link_in);
 		break;
 	case FUSE_RENAME2:
-		*(struct fuse_rename2_in *)(void *)body = (struct fuse_rename2_in){.newdir = known(in, h->nodes, h->nnodes),
-										   .flags = byte(in) & 3};
+		*(struct fuse_rename2_in *)(void *)body =
+			(struct fuse_rename2_in){ .newdir = known(in, h->nodes, h->nnodes), .flags = byte(in) & 3 };
 		fixed = sizeof(struct fuse_rename2_in);
 		break;
 	case FUSE_SETXATTR:
@@ -311,9 +336,9 @@ static void domain_moves(struct harness *h)
 
 static void start(struct harness *h)
 {
-	struct fuse_init_in init = {.major = 7, .minor = 38, .flags = FUSE_DO_READDIRPLUS | FUSE_ATOMIC_O_TRUNC};
-	struct cfs_session_opts o = {.socket = true};
-	struct err e = {0};
+	struct fuse_init_in init = { .major = 7, .minor = 38, .flags = FUSE_DO_READDIRPLUS | FUSE_ATOMIC_O_TRUNC };
+	struct cfs_session_opts o = { .socket = true };
+	struct err e = { 0 };
 	int fds[2];
 
 	must(loop_new(&h->loop) == 0);
@@ -323,7 +348,7 @@ static void start(struct harness *h)
 	o.loop = h->loop;
 	o.registry = h->reg;
 	o.fd = fds[1];
-	o.limits = (struct cfs_limits){.parked_uid = 20, .open_uid = 40, .nodes_all = 500};
+	o.limits = (struct cfs_limits){ .parked_uid = 20, .open_uid = 40, .nodes_all = 500 };
 	must(cfs_session_new(&o, &h->cs, &e) == 0 && cfs_root_install(h->cs, &e) == 0);
 	send_request(h, FUSE_INIT, 0, 1u << 20, 0, &init, sizeof(init));
 	run(h);
@@ -335,10 +360,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	static char body[DATA_MAX + 1024];
 	static struct harness h;
-	struct fuse_getattr_in last = {0};
+	struct fuse_getattr_in last = { 0 };
 	unsigned interrupts = 0;
 
-	h = (struct harness){.in = {data, data + len}};
+	h = (struct harness){ .in = { data, data + len } };
 	start(&h);
 	while (h.in.p < h.in.end && h.unique < REQUESTS_MAX - 1) {
 		uint8_t op = byte(&h.in);
@@ -357,7 +382,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		h.unique++;
 		h.forgets[h.unique] = opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT;
 		interrupts += opcode == FUSE_INTERRUPT;
-		send_request(&h, opcode, node, opcode == FUSE_INTERRUPT ? (1u << 21) + h.unique : h.unique, op & 1, body, n);
+		send_request(&h, opcode, node, opcode == FUSE_INTERRUPT ? (1u << 21) + h.unique : h.unique, op & 1,
+			     body, n);
 		if (byte(&h.in) & 3) /* else in one batch with the next */
 			run(&h);
 	}

@@ -60,11 +60,11 @@ static void on_done(void *arg, int code, const struct err *e)
 static void converse(const uint8_t *data, size_t len)
 {
 	static const char head[] = "{\"QMP\":{}}\n{\"return\":{},\"id\":1}\n";
-	static const struct engine_events events = {.on_event = on_event};
-	struct seen seen = {0};
+	static const struct engine_events events = { .on_event = on_event };
+	struct seen seen = { 0 };
 	struct engine *g;
 	struct loop *l;
-	struct err e = {0};
+	struct err e = { 0 };
 	int pair[2], asked;
 
 	if (len > 100000 || loop_new(&l) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)

@@ -11,8 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-	struct box_request r = {0};
-	struct err e = {0};
+	struct box_request r = { 0 };
+	struct err e = { 0 };
 	int code = box_request_parse(data, len, &r, &e);
 
 	if (code < 0) {

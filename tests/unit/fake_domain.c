@@ -39,13 +39,16 @@ int cfs_name_check(const char *name)
 
 const char *sandbox_status_name(enum sandbox_status s)
 {
-	static const char *const words[] = {"configured", "starting", "ready", "running", "paused", "stopped", "failed"};
+	static const char *const words[] = {
+		"configured", "starting", "ready", "running", "paused", "stopped", "failed"
+	};
 
 	return words[s];
 }
 
-static const char *const attr_names[] = {"from", "env", "vcpus", "memory_mib", "disk_mib", "cpu_percent", "io_mbps", "timeout_s",
-					 "exec_timeout_s", "output_mib", "spool_mib", "pids"};
+static const char *const attr_names[] = { "from",	    "env",	   "vcpus",	"memory_mib",
+					  "disk_mib",	    "cpu_percent", "io_mbps",	"timeout_s",
+					  "exec_timeout_s", "output_mib",  "spool_mib", "pids" };
 static_assert(ARRAY_LEN(attr_names) == ATTR_COUNT, "a name for each");
 
 const char *sandbox_attr_name(enum sandbox_attr a)
@@ -81,7 +84,7 @@ struct sandbox *registry_find(struct registry *r, const char *name)
 {
 	struct sandbox *s = r->first;
 
-	while (s && strcmp(s->name, name))
+	while (s && strcmp(s->name, name) != 0)
 		s = s->next;
 	return s;
 }
@@ -102,7 +105,8 @@ void fake_changed(struct sandbox *s)
 	waitq_wake(&s->waitq);
 }
 
-int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret, struct err *e)
+int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
+		    struct err *e)
 {
 	struct sandbox *s;
 	int code = cfs_name_check(name);
@@ -145,10 +149,10 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 
 struct sandbox *fake_sandbox(struct registry *r, const char *name, uid_t uid)
 {
-	struct cfs_who who = {uid, uid};
+	struct cfs_who who = { uid, uid };
 	struct sandbox *s = NULL;
 
-	if (registry_create(r, name, &who, &s, NULL) < 0)
+	if (registry_create(r, name, &who, &s, NULL) < 0 || !s)
 		abort();
 	s->status = SBX_READY;
 	return s;
@@ -239,23 +243,75 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	return NULL;
 }
 
-bool sandbox_gone(const struct sandbox *s) { return s->gone; }
-const char *sandbox_name(const struct sandbox *s) { return s->name; }
-const char *sandbox_uuid(const struct sandbox *s) { return s->uuid; }
-struct cfs_who sandbox_owner(const struct sandbox *s) { return s->owner; }
-enum sandbox_status sandbox_status(const struct sandbox *s) { return s->status; }
-const char *sandbox_error(const struct sandbox *s) { return s->error; }
-uint64_t sandbox_created_ns(const struct sandbox *s) { return s->created_ns; }
-uint64_t sandbox_changed_ns(const struct sandbox *s) { return s->changed_ns; }
-struct waitq *sandbox_waitq(struct sandbox *s) { return &s->waitq; }
-int sandbox_dirfd(const struct sandbox *s) { (void)s; return -1; }
-unsigned fake_refs(struct sandbox *s) { return s->refs; }
-unsigned fake_leases(struct sandbox *s) { return s->leases; }
-unsigned fake_env_stores(struct sandbox *s) { return s->env_stores; }
-unsigned fake_uploads(struct registry *r) { return r->uploads; }
-const char *fake_ctl(struct sandbox *s) { return fake_need(buf_str(&s->ctl)); }
-const char *fake_stdin(struct sandbox *s) { return fake_need(buf_str(&s->std_in)); }
-void fake_queue_full(struct sandbox *s, bool full) { s->queue_full = full; }
+bool sandbox_gone(const struct sandbox *s)
+{
+	return s->gone;
+}
+const char *sandbox_name(const struct sandbox *s)
+{
+	return s->name;
+}
+const char *sandbox_uuid(const struct sandbox *s)
+{
+	return s->uuid;
+}
+struct cfs_who sandbox_owner(const struct sandbox *s)
+{
+	return s->owner;
+}
+enum sandbox_status sandbox_status(const struct sandbox *s)
+{
+	return s->status;
+}
+const char *sandbox_error(const struct sandbox *s)
+{
+	return s->error;
+}
+uint64_t sandbox_created_ns(const struct sandbox *s)
+{
+	return s->created_ns;
+}
+uint64_t sandbox_changed_ns(const struct sandbox *s)
+{
+	return s->changed_ns;
+}
+struct waitq *sandbox_waitq(struct sandbox *s)
+{
+	return &s->waitq;
+}
+int sandbox_dirfd(const struct sandbox *s)
+{
+	(void)s;
+	return -1;
+}
+unsigned fake_refs(struct sandbox *s)
+{
+	return s->refs;
+}
+unsigned fake_leases(struct sandbox *s)
+{
+	return s->leases;
+}
+unsigned fake_env_stores(struct sandbox *s)
+{
+	return s->env_stores;
+}
+unsigned fake_uploads(struct registry *r)
+{
+	return r->uploads;
+}
+const char *fake_ctl(struct sandbox *s)
+{
+	return fake_need(buf_str(&s->ctl));
+}
+const char *fake_stdin(struct sandbox *s)
+{
+	return fake_need(buf_str(&s->std_in));
+}
+void fake_queue_full(struct sandbox *s, bool full)
+{
+	s->queue_full = full;
+}
 
 void fake_status(struct sandbox *s, enum sandbox_status st)
 {
@@ -320,9 +376,10 @@ static int store_number(unsigned *num, enum sandbox_attr a, const char *text, st
 	return 0;
 }
 
-int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e)
+int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+		       struct err *e)
 {
-	struct err own = {0};
+	struct err own = { 0 };
 	int r;
 
 	e = e ? e : &own;
@@ -344,7 +401,8 @@ int registry_default_show(struct registry *r, enum sandbox_attr a, struct buf *o
 	return show(NULL, r->num, a, out);
 }
 
-int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e)
+int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len,
+			   const struct cfs_who *who, struct err *e)
 {
 	(void)len;
 	if (who->uid)
@@ -354,7 +412,8 @@ int registry_default_store(struct registry *r, enum sandbox_attr a, const char *
 
 const char sandbox_ctl_verbs[] = "start\nstop\nkill\nkill-inherited\nsignal NAME\npause\nresume\nextend SECONDS\n";
 
-int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const char *const *words, const struct cfs_who *who, struct err *e)
+int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const char *const *words,
+		   const struct cfs_who *who, struct err *e)
 {
 	for (; *words; words++) {
 		size_t n = strlen(*words);
@@ -372,7 +431,7 @@ int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const c
 
 int sandbox_ctl(struct sandbox *s, const char *line, const struct cfs_who *who, struct err *e)
 {
-	static const char *const words[] = {"start", "stop", "kill", "signal", "pause", "resume", "extend", NULL};
+	static const char *const words[] = { "start", "stop", "kill", "signal", "pause", "resume", "extend", NULL };
 
 	if (!strcmp(line, "kill"))
 		fake_kill_all(s);
@@ -392,8 +451,8 @@ void sandbox_lease_close(struct sandbox *s)
 		registry_destroy(s->r, s, &s->owner, "lease");
 }
 
-int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who, fs_done_fn *fn, void *arg,
-	       struct fs_call **ret)
+int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who,
+	       fs_done_fn *fn, void *arg, struct fs_call **ret)
 {
 	(void)s, (void)op, (void)payload, (void)len, (void)who, (void)fn, (void)arg, (void)ret;
 	return -ENOTCONN; /* no guest here: fake_guest.c has one */
@@ -420,7 +479,6 @@ int fake_reopen(int fd, int *ret_fd)
 	*ret_fd = open(path, O_RDONLY | O_CLOEXEC);
 	return *ret_fd < 0 ? -errno : 0;
 }
-
 
 void fake_event_of(struct registry *r, uid_t uid, const char *line)
 {
@@ -468,7 +526,8 @@ struct waitq *journal_waitq(struct registry *r)
 	return &r->journal_waitq;
 }
 
-void journal_each_log(struct registry *r, bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
+void journal_each_log(struct registry *r,
+		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg)
 {
 	for (struct log *l = r->logs; l; l = l->next)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Innards of the fake domain, shared by fake_domain.c (sandboxes, journals) and fake_exec.c (uploads, commands, slots). */
+/* Innards of the fake domain, shared by fake_domain.c (sandboxes, journals) and fake_exec.c (uploads, commands, slots).
+ */
 #ifndef CRUCIBLE_TESTS_FAKE_DOMAIN_PRIV_H
 #define CRUCIBLE_TESTS_FAKE_DOMAIN_PRIV_H
 
@@ -66,7 +67,10 @@ struct registry {
 	unsigned num[ATTR_COUNT];
 	bool at_once, for_real;
 	int events_all; /* memfd */
-	struct { uid_t uid; int fd; } events_of[8];
+	struct {
+		uid_t uid;
+		int fd;
+	} events_of[8];
 	size_t nevents_of;
 };
 
@@ -74,8 +78,8 @@ void *fake_need(void *p); /* aborts on NULL */
 void fake_changed(struct sandbox *s);
 int fake_reopen(int fd, int *ret_fd); /* a memfd, for reading */
 /* A line of a ctl file whose first word must be one of @words (NULL-ended); into @log. */
-int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const char *const *words, const struct cfs_who *who,
-		   struct err *e);
+int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const char *const *words,
+		   const struct cfs_who *who, struct err *e);
 void fake_free_exec(struct execution *x);
 void fake_kill_all(struct sandbox *s);
 

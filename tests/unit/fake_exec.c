@@ -18,8 +18,6 @@
 
 #define CMD_MAX (8u * 1024 * 1024)
 
-extern char **environ;
-
 static void end_exec(struct execution *x, int exit_code)
 {
 	if (x->state == EXEC_DONE)
@@ -61,12 +59,13 @@ static struct slot *slot_find(struct sandbox *s, const char *name)
 {
 	struct slot *t = s->slots;
 
-	while (t && strcmp(t->name, name))
+	while (t && strcmp(t->name, name) != 0)
 		t = t->next;
 	return t;
 }
 
-int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who, struct upload **ret, struct err *e)
+int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who,
+	       struct upload **ret, struct err *e)
 {
 	struct upload *u;
 
@@ -121,7 +120,7 @@ void upload_abort(struct upload *u)
 static void on_child(void *arg, uint32_t events)
 {
 	struct execution *x = arg;
-	siginfo_t si = {0};
+	siginfo_t si = { 0 };
 
 	(void)events;
 	if (waitid(P_PIDFD, (id_t)x->pidfd, &si, WEXITED | WNOHANG) < 0 || si.si_pid == 0)
@@ -134,7 +133,7 @@ static void on_child(void *arg, uint32_t events)
 
 static void spawn(struct execution *x)
 {
-	char *argv[] = {(char *)"/bin/sh", (char *)"/proc/self/fd/9", NULL};
+	char *argv[] = { (char *)"/bin/sh", (char *)"/proc/self/fd/9", NULL };
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t at;
 	AUTO_FD script = memfd_create("script", MFD_CLOEXEC);
@@ -206,14 +205,26 @@ void upload_commit(struct upload *u)
 
 /* -- commands ---------------------------------------------------------------------------------------------- */
 
-uint64_t sandbox_latest_exec(const struct sandbox *s) { return s->latest; }
-uint64_t exec_number(const struct execution *x) { return x->n; }
-enum exec_state exec_state(const struct execution *x) { return x->state; }
-uint64_t exec_changed_ns(const struct execution *x) { return x->changed_ns; }
+uint64_t sandbox_latest_exec(const struct sandbox *s)
+{
+	return s->latest;
+}
+uint64_t exec_number(const struct execution *x)
+{
+	return x->n;
+}
+enum exec_state exec_state(const struct execution *x)
+{
+	return x->state;
+}
+uint64_t exec_changed_ns(const struct execution *x)
+{
+	return x->changed_ns;
+}
 
 const char *exec_status_name(const struct execution *x)
 {
-	static const char *const words[] = {"queued", "running", "done"};
+	static const char *const words[] = { "queued", "running", "done" };
 
 	return words[x->state];
 }
@@ -243,8 +254,8 @@ int exec_record(struct sandbox *s, struct execution *x, struct buf *out)
 {
 	if (x->state != EXEC_DONE)
 		return -ENOENT;
-	return buf_addf(out, "{\"exec\":%" PRIu64 ",\"sandbox\":\"%s\",\"exit_code\":%d,\"error\":\"%s\"}\n", x->n, s->name, x->exit_code,
-			x->error);
+	return buf_addf(out, "{\"exec\":%" PRIu64 ",\"sandbox\":\"%s\",\"exit_code\":%d,\"error\":\"%s\"}\n", x->n,
+			s->name, x->exit_code, x->error);
 }
 
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd)
@@ -320,7 +331,7 @@ int slot_remove(struct sandbox *s, const char *name, const struct cfs_who *who, 
 	struct slot **at = &s->slots, *t;
 
 	(void)who;
-	while (*at && strcmp((*at)->name, name))
+	while (*at && strcmp((*at)->name, name) != 0)
 		at = &(*at)->next;
 	t = *at;
 	if (!t)
@@ -354,7 +365,7 @@ uint64_t slot_latest_exec(struct sandbox *s, const char *name)
 
 int slot_ctl(struct sandbox *s, const char *name, const char *line, const struct cfs_who *who, struct err *e)
 {
-	static const char *const words[] = {"eof", "resize", "signal", "kill", NULL};
+	static const char *const words[] = { "eof", "resize", "signal", "kill", NULL };
 
 	if (!slot_find(s, name))
 		return err_set(e, -ENOENT, "no exec/%s", name);

@@ -25,8 +25,9 @@ static void init(struct fw *w)
 		.major = 7,
 		.minor = 38,
 		.max_readahead = 131072,
-		.flags = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA | FUSE_DO_READDIRPLUS |
-			 FUSE_READDIRPLUS_AUTO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_INIT_EXT,
+		.flags = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_AUTO_INVAL_DATA |
+			 FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
+			 FUSE_INIT_EXT,
 	};
 	const struct fw_answer *a;
 	const struct fuse_init_out *out;
@@ -47,8 +48,8 @@ struct fw *fw_new(const struct cfs_limits *limits)
 struct fw *fw_new_with(const struct cfs_limits *limits, int (*install)(struct cfs_session *cs, struct err *e))
 {
 	struct fw *w = calloc(1, sizeof(*w));
-	struct cfs_session_opts o = {.socket = true, .ended = on_ended, .arg = w};
-	struct err e = {0};
+	struct cfs_session_opts o = { .socket = true, .ended = on_ended, .arg = w };
+	struct err e = { 0 };
 	int fds[2];
 
 	assert_non_null(w);
@@ -96,7 +97,7 @@ static void take_in(struct fw *w)
 			assert_non_null(w->answers);
 		}
 		a = &w->answers[w->nanswers++];
-		*a = (struct fw_answer){.unique = h->unique, .error = h->error, .len = (size_t)n - sizeof(*h)};
+		*a = (struct fw_answer){ .unique = h->unique, .error = h->error, .len = (size_t)n - sizeof(*h) };
 		if (a->len) {
 			a->data = malloc(a->len);
 			assert_non_null(a->data);
@@ -173,8 +174,8 @@ uint64_t fw_send(struct fw *w, uint32_t opcode, uint64_t nodeid, const void *a, 
 		.gid = w->uid,
 		.pid = (uint32_t)w->pid,
 	};
-	struct iovec iov[3] = {{&h, sizeof(h)}, {(void *)a, alen}, {(void *)b, blen}};
-	struct msghdr m = {.msg_iov = iov, .msg_iovlen = 3};
+	struct iovec iov[3] = { { &h, sizeof(h) }, { (void *)a, alen }, { (void *)b, blen } };
+	struct msghdr m = { .msg_iov = iov, .msg_iovlen = 3 };
 	ssize_t n;
 
 	while ((n = sendmsg(w->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL)) < 0 && errno == EAGAIN)
@@ -221,28 +222,29 @@ int fw_call(struct fw *w, uint32_t opcode, uint64_t nodeid, const void *a, size_
 
 uint64_t fw_start_open(struct fw *w, uint64_t nodeid, int flags)
 {
-	struct fuse_open_in in = {.flags = (uint32_t)flags};
+	struct fuse_open_in in = { .flags = (uint32_t)flags };
 
 	return fw_send(w, FUSE_OPEN, nodeid, &in, sizeof(in), NULL, 0);
 }
 
 uint64_t fw_start_read(struct fw *w, uint64_t nodeid, uint64_t fh, int flags, uint64_t off, uint32_t size)
 {
-	struct fuse_read_in in = {.fh = fh, .offset = off, .size = size, .flags = (uint32_t)flags};
+	struct fuse_read_in in = { .fh = fh, .offset = off, .size = size, .flags = (uint32_t)flags };
 
 	return fw_send(w, FUSE_READ, nodeid, &in, sizeof(in), NULL, 0);
 }
 
-uint64_t fw_start_write(struct fw *w, uint64_t nodeid, uint64_t fh, int flags, uint64_t off, const void *data, size_t len)
+uint64_t fw_start_write(struct fw *w, uint64_t nodeid, uint64_t fh, int flags, uint64_t off, const void *data,
+			size_t len)
 {
-	struct fuse_write_in in = {.fh = fh, .offset = off, .size = (uint32_t)len, .flags = (uint32_t)flags};
+	struct fuse_write_in in = { .fh = fh, .offset = off, .size = (uint32_t)len, .flags = (uint32_t)flags };
 
 	return fw_send(w, FUSE_WRITE, nodeid, &in, sizeof(in), data, len);
 }
 
 void fw_interrupt(struct fw *w, uint64_t unique)
 {
-	struct fuse_interrupt_in in = {.unique = unique};
+	struct fuse_interrupt_in in = { .unique = unique };
 
 	fw_send(w, FUSE_INTERRUPT, 0, &in, sizeof(in), NULL, 0);
 	fw_run(w);
@@ -250,7 +252,7 @@ void fw_interrupt(struct fw *w, uint64_t unique)
 
 void fw_forget(struct fw *w, uint64_t nodeid, uint64_t n)
 {
-	struct fuse_forget_in in = {.nlookup = n};
+	struct fuse_forget_in in = { .nlookup = n };
 
 	fw_send(w, FUSE_FORGET, nodeid, &in, sizeof(in), NULL, 0);
 	fw_run(w);
@@ -274,7 +276,7 @@ int fw_lookup(struct fw *w, uint64_t dir, const char *name, struct fuse_entry_ou
 /* The directory of @path, and its last name. */
 static int walk_parent(struct fw *w, const char *path, uint64_t *ret_dir, const char **ret_name)
 {
-	struct fuse_entry_out e = {.nodeid = FUSE_ROOT_ID};
+	struct fuse_entry_out e = { .nodeid = FUSE_ROOT_ID };
 	const char *slash;
 	char part[256];
 
@@ -299,7 +301,7 @@ int fw_walk(struct fw *w, const char *path, struct fuse_entry_out *ret)
 	int r;
 
 	if (!*path) {
-		*ret = (struct fuse_entry_out){.nodeid = FUSE_ROOT_ID};
+		*ret = (struct fuse_entry_out){ .nodeid = FUSE_ROOT_ID };
 		return fw_getattr(w, FUSE_ROOT_ID, &ret->attr);
 	}
 	r = walk_parent(w, path, &dir, &name);
@@ -321,14 +323,14 @@ static int ask_attr(struct fw *w, uint32_t opcode, uint64_t nodeid, const void *
 
 int fw_getattr(struct fw *w, uint64_t nodeid, struct fuse_attr *ret)
 {
-	struct fuse_getattr_in in = {0};
+	struct fuse_getattr_in in = { 0 };
 
 	return ask_attr(w, FUSE_GETATTR, nodeid, &in, sizeof(in), ret);
 }
 
 int fw_setattr(struct fw *w, uint64_t nodeid, uint32_t valid, uint64_t fh, uint64_t size, uint32_t mode, uint32_t uid)
 {
-	struct fuse_setattr_in in = {.valid = valid, .fh = fh, .size = size, .mode = mode, .uid = uid};
+	struct fuse_setattr_in in = { .valid = valid, .fh = fh, .size = size, .mode = mode, .uid = uid };
 
 	return ask_attr(w, FUSE_SETATTR, nodeid, &in, sizeof(in), NULL);
 }
@@ -365,7 +367,7 @@ int fw_open(struct fw *w, uint64_t nodeid, int flags, struct fuse_open_out *ret)
 int fw_create(struct fw *w, uint64_t dir, const char *name, int flags, mode_t mode, struct fuse_entry_out *ret_e,
 	      struct fuse_open_out *ret_o)
 {
-	struct fuse_create_in in = {.flags = (uint32_t)flags, .mode = mode | S_IFREG, .umask = 022};
+	struct fuse_create_in in = { .flags = (uint32_t)flags, .mode = mode | S_IFREG, .umask = 022 };
 	const struct fw_answer *a;
 	int r = fw_call(w, FUSE_CREATE, dir, &in, sizeof(in), name, strlen(name) + 1, &a);
 
@@ -410,21 +412,23 @@ long fw_write(struct fw *w, uint64_t nodeid, uint64_t fh, int flags, uint64_t of
 
 int fw_flush(struct fw *w, uint64_t nodeid, uint64_t fh)
 {
-	struct fuse_flush_in in = {.fh = fh};
+	struct fuse_flush_in in = { .fh = fh };
 
 	return fw_call(w, FUSE_FLUSH, nodeid, &in, sizeof(in), NULL, 0, NULL);
 }
 
 void fw_release(struct fw *w, uint64_t nodeid, uint64_t fh)
 {
-	struct fuse_release_in in = {.fh = fh};
+	struct fuse_release_in in = { .fh = fh };
 
 	assert_int_equal(fw_call(w, FUSE_RELEASE, nodeid, &in, sizeof(in), NULL, 0, NULL), 0);
 }
 
 int fw_poll(struct fw *w, uint64_t nodeid, uint64_t fh, uint64_t kh, bool notify, uint32_t *ret_events)
 {
-	struct fuse_poll_in in = {.fh = fh, .kh = kh, .flags = notify ? FUSE_POLL_SCHEDULE_NOTIFY : 0, .events = 0xffff};
+	struct fuse_poll_in in = {
+		.fh = fh, .kh = kh, .flags = notify ? FUSE_POLL_SCHEDULE_NOTIFY : 0, .events = 0xffff
+	};
 	const struct fw_answer *a;
 	int r = fw_call(w, FUSE_POLL, nodeid, &in, sizeof(in), NULL, 0, &a);
 
@@ -435,7 +439,7 @@ int fw_poll(struct fw *w, uint64_t nodeid, uint64_t fh, uint64_t kh, bool notify
 
 int fw_mkdir(struct fw *w, const char *path)
 {
-	struct fuse_mkdir_in in = {.mode = 0755, .umask = 022};
+	struct fuse_mkdir_in in = { .mode = 0755, .umask = 022 };
 	const char *name;
 	uint64_t dir;
 	int r = walk_parent(w, path, &dir, &name);
@@ -473,7 +477,7 @@ int fw_symlink(struct fw *w, const char *path, const char *target)
 
 int fw_mknod(struct fw *w, const char *path, mode_t mode)
 {
-	struct fuse_mknod_in in = {.mode = mode};
+	struct fuse_mknod_in in = { .mode = mode };
 	const char *name;
 	uint64_t dir;
 	int r = walk_parent(w, path, &dir, &name);
@@ -483,7 +487,7 @@ int fw_mknod(struct fw *w, const char *path, mode_t mode)
 
 int fw_rename(struct fw *w, const char *from, const char *to, unsigned flags)
 {
-	struct fuse_rename2_in in = {.flags = flags};
+	struct fuse_rename2_in in = { .flags = flags };
 	const char *name, *newname;
 	char names[600];
 	uint64_t dir;
@@ -522,11 +526,11 @@ static void check_type(struct fw *w, uint64_t dir, const struct fuse_dirent *d, 
 
 int fw_list(struct fw *w, const char *path, char *buf, size_t cap)
 {
-	struct fuse_read_in in = {.size = 512}; /* small, so that it takes several */
+	struct fuse_read_in in = { .size = 512 }; /* small, so that it takes several */
 	static char *names[NAMES_MAX];
 	struct fuse_entry_out dir;
-	struct fuse_open_in open_in = {0};
-	struct fuse_release_in rel = {0};
+	struct fuse_open_in open_in = { 0 };
+	struct fuse_release_in rel = { 0 };
 	const struct fw_answer *a;
 	size_t n = 0, len = 0;
 	int r = fw_walk(w, path, &dir);

@@ -23,7 +23,7 @@ static bool has_cgroups(const struct host *h)
 	return h->cgroup[0] != '\0';
 }
 
-/* -- how commands end ---------------------------------------------------------------------------------- */
+/* -- how commands end --------------------------------------------------------------- */
 
 static void exit_code_and_output(void **state)
 {
@@ -42,7 +42,7 @@ static void exit_code_and_output(void **state)
 
 static void signals_have_names(void **state)
 {
-	static const char *const names[] = {"SEGV", "TERM", "KILL", "ABRT", "USR1"};
+	static const char *const names[] = { "SEGV", "TERM", "KILL", "ABRT", "USR1" };
 	char script[64], want[16];
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -85,7 +85,7 @@ static void background_child_holds_nothing_up(void **state)
 static void background_child_can_go_on_writing(void **state)
 {
 	struct host *h = *state;
-	char script[256], path[128];
+	char script[512], path[256];
 	struct cmd *c;
 
 	snprintf(path, sizeof(path), "%s/done", h->root);
@@ -111,21 +111,21 @@ static void background_child_can_go_on_writing(void **state)
 	assert_int_equal(c->out.len, 3);
 }
 
-/* -- timeouts and kills ------------------------------------------------------------------------------------ */
+/* -- timeouts and kills ------------------------------------------------------------- */
 
 /* Three spinners that left their parent's group, session and tree; each touches its file ten times a second. */
-#define ESCAPEES                                                                                                                 \
-	"spin() { while :; do echo x >> $1; sleep 0.05; done; }\n"                                                               \
-	"(spin %1$s/a) &\n"                                                                                                      \
-	"setsid sh -c 'while :; do echo x >> %1$s/b; sleep 0.05; done' &\n"                                                      \
-	"(setsid sh -c 'sh -c \"while :; do echo x >> %1$s/c; sleep 0.05; done\" & exit' &) \n"                                   \
-	"while [ ! -e %1$s/a ] || [ ! -e %1$s/b ] || [ ! -e %1$s/c ]; do sleep 0.02; done\n"                                      \
-	"echo all\n"                                                                                                             \
+#define ESCAPEES                                                                                \
+	"spin() { while :; do echo x >> $1; sleep 0.05; done; }\n"                              \
+	"(spin %1$s/a) &\n"                                                                     \
+	"setsid sh -c 'while :; do echo x >> %1$s/b; sleep 0.05; done' &\n"                     \
+	"(setsid sh -c 'sh -c \"while :; do echo x >> %1$s/c; sleep 0.05; done\" & exit' &) \n" \
+	"while [ ! -e %1$s/a ] || [ ! -e %1$s/b ] || [ ! -e %1$s/c ]; do sleep 0.02; done\n"    \
+	"echo all\n"                                                                            \
 	"sleep 60\n"
 
 static off_t size_of(const char *root, const char *name)
 {
-	char path[128];
+	char path[256];
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/%s", root, name);
@@ -134,7 +134,7 @@ static off_t size_of(const char *root, const char *name)
 
 static void assert_all_still(struct host *h)
 {
-	static const char *const names[] = {"a", "b", "c"};
+	static const char *const names[] = { "a", "b", "c" };
 	off_t before[3];
 
 	for (size_t i = 0; i < 3; i++)
@@ -148,7 +148,7 @@ static void assert_all_still(struct host *h)
 static void timeout_kills_the_whole_tree(void **state)
 {
 	struct host *h = *state;
-	char script[1024];
+	char script[2048];
 	struct cmd *c;
 
 	if (!has_cgroups(h))
@@ -172,7 +172,7 @@ static bool printed_all(struct host *h, void *arg)
 static void kill_takes_the_whole_tree(void **state)
 {
 	struct host *h = *state;
-	char script[1024];
+	char script[2048];
 	struct cmd *c;
 
 	if (!has_cgroups(h))
@@ -191,7 +191,7 @@ static void kill_takes_the_whole_tree(void **state)
 static void kill_reaches_background_children(void **state)
 {
 	struct host *h = *state;
-	char script[1024];
+	char script[2048];
 	struct cmd *c;
 
 	if (!has_cgroups(h))
@@ -237,7 +237,7 @@ static bool printed(struct host *h, void *arg)
 
 static void signal_reaches_the_group(void **state)
 {
-	static const uint8_t usr1[4] = {SIGUSR1}, bad[4] = {65};
+	static const uint8_t usr1[4] = { SIGUSR1 }, bad[4] = { 65 };
 	struct host *h = *state;
 	struct cmd *c = cmd_script(h, "", "trap 'echo got; exit 3' USR1; echo up; while :; do sleep 0.02; done");
 
@@ -250,7 +250,7 @@ static void signal_reaches_the_group(void **state)
 	host_hello(h, 2); /* gone, or no such signal: the agent is fine either way */
 }
 
-/* -- what a command is given ------------------------------------------------------------------------------- */
+/* -- what a command is given -------------------------------------------------------- */
 
 static void argv_is_found_through_path(void **state)
 {
@@ -297,7 +297,8 @@ static void cwd_is_entered_or_named(void **state)
 
 static void env_has_defaults_and_is_overridden(void **state)
 {
-	struct cmd *c = cmd_open(*state, "{\"argv\":[\"env\"],\"env\":[\"A=1\",\"A=2\",\"HOME=/h\",\"EMPTY=\",\"EQ=a=b\"]}");
+	struct cmd *c =
+		cmd_open(*state, "{\"argv\":[\"env\"],\"env\":[\"A=1\",\"A=2\",\"HOME=/h\",\"EMPTY=\",\"EQ=a=b\"]}");
 	const char *out;
 
 	cmd_wait(*state, c);
@@ -345,18 +346,18 @@ static void bad_requests_are_told_in_words(void **state)
 	static const struct {
 		const char *json, *words;
 	} bad[] = {
-		{"{\"argv\":[\"true\"],\"speed\":1}", "speed: unknown key"},
-		{"{\"argv\":[]}", "argv[0]: empty"},
-		{"{\"argv\":[\"true\"],\"script\":true}", "either argv or script"},
-		{"{}", "either argv or script"},
-		{"{\"argv\":[1]}", "argv[0]: must be a string"},
-		{"{\"argv\":[\"a\\u0000b\"]}", "holds a NUL"},
-		{"{\"argv\":[\"true\"],\"env\":[\"=x\"]}", "env[0]: must be KEY=VALUE"},
-		{"{\"argv\":[\"true\"],\"timeout_ms\":-1}", "timeout_ms: "},
-		{"{\"argv\":[\"true\"],\"tty\":{\"rows\":70000}}", "tty: rows"},
-		{"{\"argv\"", "JSON, line 1"},
-		{"{\"argv\":[\"true\"],\"user\":\"no-such-user\"}", "user no-such-user: not in"},
-		{"{\"argv\":[\"true\"],\"user\":\"root:no-such-group\"}", "group no-such-group: not in"},
+		{ "{\"argv\":[\"true\"],\"speed\":1}", "speed: unknown key" },
+		{ "{\"argv\":[]}", "argv[0]: empty" },
+		{ "{\"argv\":[\"true\"],\"script\":true}", "either argv or script" },
+		{ "{}", "either argv or script" },
+		{ "{\"argv\":[1]}", "argv[0]: must be a string" },
+		{ "{\"argv\":[\"a\\u0000b\"]}", "holds a NUL" },
+		{ "{\"argv\":[\"true\"],\"env\":[\"=x\"]}", "env[0]: must be KEY=VALUE" },
+		{ "{\"argv\":[\"true\"],\"timeout_ms\":-1}", "timeout_ms: " },
+		{ "{\"argv\":[\"true\"],\"tty\":{\"rows\":70000}}", "tty: rows" },
+		{ "{\"argv\"", "JSON, line 1" },
+		{ "{\"argv\":[\"true\"],\"user\":\"no-such-user\"}", "user no-such-user: not in" },
+		{ "{\"argv\":[\"true\"],\"user\":\"root:no-such-group\"}", "group no-such-group: not in" },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -380,7 +381,7 @@ static void limits_without_controllers_are_refused(void **state)
 
 static void write_guest_file(struct host *h, const char *name, const char *text)
 {
-	char path[128];
+	char path[256];
 	FILE *f;
 
 	snprintf(path, sizeof(path), "%s/etc", h->root);
@@ -401,8 +402,10 @@ static void user_of_the_guests_own_passwd(void **state)
 		skip_because("only root can become another user");
 	write_guest_file(h, "passwd", "root:x:0:0::/root:/bin/bash\nann:x:12345:12346:Ann:/home/ann:/bin/zsh\n");
 	write_guest_file(h, "group", "root:x:0:\nann:x:12346:\nstaff:x:777:bob,ann\nother:x:778:bob\n");
-	c = cmd_open(h, "{\"argv\":[\"sh\",\"-c\",\"id -u; id -g; id -G; echo $HOME $USER $LOGNAME $SHELL; echo x > /dev/stderr\"],"
-			"\"user\":\"ann\"}");
+	c = cmd_open(
+		h,
+		"{\"argv\":[\"sh\",\"-c\",\"id -u; id -g; id -G; echo $HOME $USER $LOGNAME $SHELL; echo x > /dev/stderr\"],"
+		"\"user\":\"ann\"}");
 	cmd_wait(h, c);
 	assert_string_equal(cmd_out(c), "12345\n12346\n12346 777\n/home/ann ann ann /bin/zsh\n");
 	assert_string_equal(cmd_err(c), "x\n"); /* the pipe is hers */
@@ -417,7 +420,7 @@ static void user_of_the_guests_own_passwd(void **state)
 	assert_non_null(strstr(cmd_str(c, "error"), "Permission denied"));
 }
 
-/* -- scripts ------------------------------------------------------------------------------------------------- */
+/* -- scripts ------------------------------------------------------------------------ */
 
 static void script_with_interpreter(void **state)
 {
@@ -434,11 +437,12 @@ static void script_is_removed_afterwards(void **state)
 {
 	struct host *h = *state;
 	struct cmd *c = sh(h, "test -x $0 && stat -c %a $0; echo $0");
-	char name[128];
+	char name[256];
 
 	assert_int_equal(strncmp(cmd_out(c), "700\n", 4), 0);
 	snprintf(name, sizeof(name), "%s", cmd_out(c) + 4);
 	name[strcspn(name, "\n")] = '\0';
+	assert_string_equal(name, c->script);
 	assert_int_equal(access(name, F_OK), -1);
 }
 
@@ -466,7 +470,7 @@ static void many_scripts_at_once(void **state)
 	struct cmd *c[16];
 
 	for (int i = 0; i < 16; i++) {
-		char script[64], members[128], path[100];
+		char script[64], members[320], path[256];
 
 		snprintf(path, sizeof(path), "%s/d%d", h->root, i);
 		mkdir(path, 0755);
@@ -475,7 +479,7 @@ static void many_scripts_at_once(void **state)
 		c[i] = cmd_script(h, members, script);
 	}
 	for (int i = 0; i < 16; i++) {
-		char want[128];
+		char want[300];
 
 		cmd_wait(h, c[i]);
 		snprintf(want, sizeof(want), "%d\n%s/d%d\n", i, h->root, i);
@@ -483,12 +487,14 @@ static void many_scripts_at_once(void **state)
 	}
 }
 
-/* -- terminals ------------------------------------------------------------------------------------------------ */
+/* -- terminals ---------------------------------------------------------------------- */
 
 static void tty_has_size_and_is_controlling(void **state)
 {
-	struct cmd *c = cmd_open(*state, "{\"argv\":[\"sh\",\"-c\",\"stty size < /dev/tty; test -t 0 && test -t 2 && echo yes; echo $TERM\"],"
-					 "\"tty\":{\"rows\":33,\"cols\":99}}");
+	struct cmd *c = cmd_open(
+		*state,
+		"{\"argv\":[\"sh\",\"-c\",\"stty size < /dev/tty; test -t 0 && test -t 2 && echo yes; echo $TERM\"],"
+		"\"tty\":{\"rows\":33,\"cols\":99}}");
 
 	cmd_wait(*state, c);
 	assert_string_equal(cmd_out(c), "33 99\r\nyes\r\nxterm\r\n");
@@ -497,7 +503,7 @@ static void tty_has_size_and_is_controlling(void **state)
 
 static void tty_resize_signals(void **state)
 {
-	static const uint8_t size[4] = {50, 0, 132, 0};
+	static const uint8_t size[4] = { 50, 0, 132, 0 };
 	struct host *h = *state;
 	struct cmd *c = cmd_script(h, "\"tty\":{\"rows\":24,\"cols\":80}",
 				   "trap 'stty size; exit 0' WINCH; echo up; while :; do sleep 0.02; done");
@@ -511,8 +517,10 @@ static void tty_resize_signals(void **state)
 static void tty_input_and_interrupt(void **state)
 {
 	struct host *h = *state;
-	struct cmd *c = cmd_open(h, "{\"argv\":[\"sh\",\"-c\",\"trap 'echo int; exit 5' INT; read l; echo got $l; while :; do sleep 0.02; done\"],"
-				    "\"stdin\":true,\"tty\":{\"rows\":24,\"cols\":80}}");
+	struct cmd *c = cmd_open(
+		h,
+		"{\"argv\":[\"sh\",\"-c\",\"trap 'echo int; exit 5' INT; read l; echo got $l; while :; do sleep 0.02; done\"],"
+		"\"stdin\":true,\"tty\":{\"rows\":24,\"cols\":80}}");
 
 	cmd_write(h, c, AG_STDIN, "hello\n", 6, false);
 	while (!strstr(cmd_out(c), "got hello"))
@@ -542,13 +550,14 @@ static void tty_background_child_holds_nothing_up(void **state)
 
 static void tty_100_KiB_is_whole(void **state)
 {
-	struct cmd *c = cmd_open(*state, "{\"argv\":[\"sh\",\"-c\",\"head -c 100000 /dev/zero | tr '\\\\0' x\"],\"tty\":{}}");
+	struct cmd *c =
+		cmd_open(*state, "{\"argv\":[\"sh\",\"-c\",\"head -c 100000 /dev/zero | tr '\\\\0' x\"],\"tty\":{}}");
 
 	cmd_wait(*state, c);
 	assert_int_equal(c->out.len, 100000);
 }
 
-/* -- nothing is left behind ---------------------------------------------------------------------------------------- */
+/* -- nothing is left behind --------------------------------------------------------- */
 
 static void orphans_leave_no_zombies(void **state)
 {
@@ -583,7 +592,7 @@ static void orphans_leave_no_zombies(void **state)
 
 static int count_cgroups(const struct host *h)
 {
-	char cmd[192];
+	char cmd[320];
 	int n = -1;
 	FILE *p;
 
@@ -624,11 +633,12 @@ static void a_thousand_commands_leak_nothing(void **state)
 static void shutdown_ends_commands(void **state)
 {
 	struct host *h = *state;
-	char script[256], path[128];
+	char script[512], path[256];
 	struct cmd *c;
 
 	snprintf(path, sizeof(path), "%s/term", h->root);
-	snprintf(script, sizeof(script), "trap 'echo t > %s; exit 4' TERM; echo up; while :; do sleep 0.02; done", path);
+	snprintf(script, sizeof(script), "trap 'echo t > %s; exit 4' TERM; echo up; while :; do sleep 0.02; done",
+		 path);
 	c = cmd_script(h, "", script);
 	host_until(h, printed, c);
 	host_send(h, CONTROL, AG_SHUTDOWN, 0, 0, NULL, 0);
@@ -659,7 +669,8 @@ int main(void)
 		WITH_AGENT(env_has_defaults_and_is_overridden),
 		WITH_AGENT(env_of_200_KiB),
 		WITH_AGENT(bad_requests_are_told_in_words),
-		cmocka_unit_test_setup_teardown(limits_without_controllers_are_refused, agent_setup_without_cgroup, agent_teardown),
+		cmocka_unit_test_setup_teardown(limits_without_controllers_are_refused, agent_setup_without_cgroup,
+						agent_teardown),
 		WITH_AGENT(user_of_the_guests_own_passwd),
 		WITH_AGENT(script_with_interpreter),
 		WITH_AGENT(script_is_removed_afterwards),

@@ -104,7 +104,7 @@ static uint32_t open_file(uint8_t op, const char *path, uint32_t flags, uint32_t
 	return wire_u32(&r);
 }
 
-/* -- names ---------------------------------------------------------------------------------------------- */
+/* -- names -------------------------------------------------------------------------- */
 
 static void getattr_tells_what_stat_tells(void **state)
 {
@@ -129,7 +129,7 @@ static void getattr_tells_what_stat_tells(void **state)
 
 static void odd_paths_are_refused(void **state)
 {
-	static const char *const odd[] = {"/f", "f/", "a//b", ".", "..", "a/../b", "a/.", "../etc/passwd"};
+	static const char *const odd[] = { "/f", "f/", "a//b", ".", "..", "a/../b", "a/.", "../etc/passwd" };
 	char longer[300], deep[AG_PATH_MAX + 10];
 
 	(void)state;
@@ -228,37 +228,48 @@ static void setattr_by_path(void **state)
 
 	(void)state;
 	make_file("f", "hello");
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_MODE | AG_SET_SIZE | AG_SET_MTIME, 04711u, 0u, 0u, (uint64_t)3,
-				 (uint64_t)0, (uint64_t)1234567890123456789u, 0u), 0);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_MODE | AG_SET_SIZE | AG_SET_MTIME, 04711u, 0u,
+				 0u, (uint64_t)3, (uint64_t)0, (uint64_t)1234567890123456789u, 0u),
+			 0);
 	a = getattr("f");
 	assert_int_equal(a.mode, S_IFREG | 04711);
 	assert_int_equal(a.size, 3);
 	assert_int_equal(a.mtime_ns, 1234567890123456789u);
 	/* Before 1970: two's complement, and back. */
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_MTIME | AG_SET_ATIME_NOW, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0,
-				 (uint64_t)-1500000000ll, 0u), 0);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_MTIME | AG_SET_ATIME_NOW, 0u, 0u, 0u,
+				 (uint64_t)0, (uint64_t)0, (uint64_t)-1500000000ll, 0u),
+			 0);
 	a = getattr("f");
 	assert_int_equal(a.mtime_ns, (uint64_t)-1500000000ll);
 	assert_true(a.atime_ns > 1500000000000000000u);
 	mkdir(at("d"), 0755);
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "d", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0u), -EISDIR);
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", 1u << 30, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0u), -EINVAL);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "d", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0,
+				 (uint64_t)0, 0u),
+			 -EISDIR);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", 1u << 30, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0,
+				 (uint64_t)0, 0u),
+			 -EINVAL);
 	/* A link itself: owner and times, no mode, and never its target. */
 	assert_int_equal(symlink("f", at("l")), 0);
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "l", AG_SET_MODE, 0777u, 0u, 0u, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0u), -EOPNOTSUPP);
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "l", AG_SET_MTIME, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0, (uint64_t)5000000000u, 0u), 0);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "l", AG_SET_MODE, 0777u, 0u, 0u, (uint64_t)0, (uint64_t)0,
+				 (uint64_t)0, 0u),
+			 -EOPNOTSUPP);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "l", AG_SET_MTIME, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0,
+				 (uint64_t)5000000000u, 0u),
+			 0);
 	assert_int_equal(getattr("l").mtime_ns, 5000000000u);
 	assert_int_equal(getattr("f").mode, S_IFREG | 04711);
 	if (geteuid() == 0) {
-		assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_UID | AG_SET_GID, 0u, 11u, 22u, (uint64_t)0, (uint64_t)0,
-					 (uint64_t)0, 0u), 0);
+		assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "f", AG_SET_UID | AG_SET_GID, 0u, 11u, 22u,
+					 (uint64_t)0, (uint64_t)0, (uint64_t)0, 0u),
+				 0);
 		a = getattr("f");
 		assert_int_equal(a.uid, 11);
 		assert_int_equal(a.gid, 22);
 	}
 }
 
-/* -- links ------------------------------------------------------------------------------------------------ */
+/* -- links -------------------------------------------------------------------------- */
 
 static void assert_link(const char *path, const char *target, const char *resolved, int state)
 {
@@ -286,21 +297,21 @@ static void readlink_resolves_inside_the_root(void **state)
 		const char *path, *target, *resolved;
 		int state;
 	} links[] = {
-		{"bin", "usr/bin", "usr/bin", 0},
-		{"usr/bin/vi", "/etc/alternatives/vi", "usr/bin/vim", 0},
-		{"etc/alternatives/vi", "/usr/bin/vim", "usr/bin/vim", 0},
-		{"through", "bin/../bin/./vim", "usr/bin/vim", 0},
-		{"up", "../../../../usr", "usr", 0},
-		{"usr/up", "../..", "", 0},
-		{"root", "/", "", 0},
-		{"dangling", "no/such/../thing", "no/thing", 1},
-		{"usr/dangling2", "../etc/none", "etc/none", 1},
-		{"chain", "dangling", "no/thing", 1},
-		{"into-file", "usr/bin/vim/x", "usr/bin/vim/x", 1},
-		{"loop1", "loop2", "", 2},
-		{"loop2", "loop1", "", 2},
-		{"self", "self/x", "", 2},
-		{"slashes", "//usr///bin//", "usr/bin", 0},
+		{ "bin", "usr/bin", "usr/bin", 0 },
+		{ "usr/bin/vi", "/etc/alternatives/vi", "usr/bin/vim", 0 },
+		{ "etc/alternatives/vi", "/usr/bin/vim", "usr/bin/vim", 0 },
+		{ "through", "bin/../bin/./vim", "usr/bin/vim", 0 },
+		{ "up", "../../../../usr", "usr", 0 },
+		{ "usr/up", "../..", "", 0 },
+		{ "root", "/", "", 0 },
+		{ "dangling", "no/such/../thing", "no/thing", 1 },
+		{ "usr/dangling2", "../etc/none", "etc/none", 1 },
+		{ "chain", "dangling", "no/thing", 1 },
+		{ "into-file", "usr/bin/vim/x", "usr/bin/vim/x", 1 },
+		{ "loop1", "loop2", "", 2 },
+		{ "loop2", "loop1", "", 2 },
+		{ "self", "self/x", "", 2 },
+		{ "slashes", "//usr///bin//", "usr/bin", 0 },
 	};
 
 	(void)state;
@@ -337,7 +348,7 @@ static void readlink_of_a_chain_longer_than_40(void **state)
 	assert_link("l41", "l40", "", 2);
 }
 
-/* -- directories --------------------------------------------------------------------------------------------- */
+/* -- directories -------------------------------------------------------------------- */
 
 /* Read a directory as a host would; returns the number of entries and checks that each comes once. */
 static int read_dir(const char *path, uint32_t max, int *ret_requests)
@@ -405,7 +416,7 @@ static void readdir_of_3000_entries_with_cookies(void **state)
 	assert_int_equal(code_of(AG_FS_READDIR, "sUu", "d/entry-1", (uint64_t)0, 4096u), -ENOTDIR);
 }
 
-/* -- content ---------------------------------------------------------------------------------------------------- */
+/* -- content ------------------------------------------------------------------------ */
 
 static void write_then_read(void **state)
 {
@@ -438,7 +449,9 @@ static void write_then_read(void **state)
 	assert_int_equal(len, 7);
 	put_args(&b, "u", h);
 	assert_int_equal(attr_in(fs_call(host, AG_FS_FGETATTR, &b), 0).mode, S_IFREG | 0640);
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)11, (uint64_t)0, (uint64_t)0, h), 0);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)11, (uint64_t)0,
+				 (uint64_t)0, h),
+			 0);
 	assert_int_equal(getattr("f").size, 11);
 	assert_int_equal(code_of(AG_FS_FSYNC, "ub", h, 0), 0);
 	assert_int_equal(code_of(AG_FS_FSYNC, "ub", h, 1), 0);
@@ -485,7 +498,9 @@ static void special_files_EPERM(void **state)
 	assert_int_equal(code_of(AG_FS_OPEN, "su", "l", (uint32_t)O_RDONLY), -EPERM);
 	assert_int_equal(code_of(AG_FS_CREATE, "suu", "l", (uint32_t)O_RDWR, 0644u), -EPERM);
 	assert_true(S_ISFIFO(getattr("fifo").mode));
-	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "fifo", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0, (uint64_t)0, 0u), -EPERM);
+	assert_int_equal(code_of(AG_FS_SETATTR, "suuuuUUUu", "fifo", AG_SET_SIZE, 0u, 0u, 0u, (uint64_t)0, (uint64_t)0,
+				 (uint64_t)0, 0u),
+			 -EPERM);
 }
 
 static void handles_are_bounded_ENFILE(void **state)
@@ -565,7 +580,7 @@ static void xattrs_of_the_user_only(void **state)
 	assert_int_equal(code_of(AG_FS_LISTXATTR, "s", "l"), 0);
 }
 
-/* -- the server ---------------------------------------------------------------------------------------------------- */
+/* -- the server --------------------------------------------------------------------- */
 
 static void many_requests_at_once(void **state)
 {

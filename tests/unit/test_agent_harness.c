@@ -30,7 +30,7 @@ void skip_because(const char *cause)
 	skip();
 }
 
-/* -- frames ----------------------------------------------------------------------------------------- */
+/* -- frames ------------------------------------------------------------------------- */
 
 static void flush_port(struct port *p)
 {
@@ -80,7 +80,7 @@ static struct cmd *find_cmd(struct host *h, uint32_t stream)
 static struct json_object *parse(const struct ag_frame *f)
 {
 	struct json_object *o = NULL;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (json_parse((const char *)f->payload, f->len, &o, &e) < 0)
 		fail_msg("agent's JSON: %s", e.msg);
@@ -146,6 +146,17 @@ static void take_fs(struct host *h, const struct ag_frame *f)
 	assert_int_equal(buf_add(&rep->data, r.p, wire_left(&r)), 0);
 }
 
+static void take_started(struct cmd *c, const struct ag_frame *f)
+{
+	struct json_object *o = parse(f), *v;
+
+	c->started = true;
+	assert_true(json_object_object_get_ex(o, "pid", &v) && json_object_get_int(v) > 1);
+	if (json_object_object_get_ex(o, "script", &v))
+		snprintf(c->script, sizeof(c->script), "%s", json_object_get_string(v));
+	json_object_put(o);
+}
+
 static void take_frame(struct host *h, int port, const struct ag_frame *f)
 {
 	struct cmd *c = find_cmd(h, f->stream);
@@ -193,7 +204,7 @@ static void take_frame(struct host *h, int port, const struct ag_frame *f)
 	case AG_EXEC_STARTED:
 		assert_non_null(c);
 		assert_null(c->exit);
-		c->started = true;
+		take_started(c, f);
 		break;
 	case AG_EXIT:
 		assert_non_null(c);
@@ -233,7 +244,7 @@ void host_pump(struct host *h, int ms)
 	struct pollfd pfd[2];
 
 	for (int i = 0; i < 2; i++)
-		pfd[i] = (struct pollfd){h->port[i].fd, h->port[i].out.len ? POLLIN | POLLOUT : POLLIN, 0};
+		pfd[i] = (struct pollfd){ h->port[i].fd, h->port[i].out.len ? POLLIN | POLLOUT : POLLIN, 0 };
 	if (poll(pfd, 2, ms) <= 0)
 		return;
 	h->pumping = true;
@@ -257,7 +268,7 @@ void host_until(struct host *h, bool (*done)(struct host *h, void *arg), void *a
 	}
 }
 
-/* -- life -------------------------------------------------------------------------------------------- */
+/* -- life --------------------------------------------------------------------------- */
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -283,16 +294,18 @@ static void find_program(char path[PATH_MAX])
 }
 
 /* A cgroup2 directory that we may write to, outside of the agent's own; "" when there is none. */
-static void make_cgroup(char path[128])
+static void make_cgroup(char *path, size_t cap)
 {
-	static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-	char probe[160];
+	const char *const places[] = { getenv("CRUCIBLE_TEST_CGROUP_DIR"), "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+	char probe[PATH_MAX];
 
-	for (size_t i = 0; i < ARRAY_LEN(mounts); i++) {
-		snprintf(probe, sizeof(probe), "%s/cgroup.controllers", mounts[i]);
-		if (access(probe, F_OK) < 0)
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		if (!places[i] || !*places[i])
 			continue;
-		snprintf(path, 128, "%s/crucible-agent-test-%d", mounts[i], getpid());
+		snprintf(probe, sizeof(probe), "%s/cgroup.controllers", places[i]); /* version 2 */
+		if (access(probe, F_OK) < 0 ||
+		    snprintf(path, cap, "%s/crucible-agent-test-%d", places[i], getpid()) >= (int)cap)
+			continue;
 		if (mkdir(path, 0755) == 0 || errno == EEXIST)
 			return;
 	}
@@ -302,35 +315,35 @@ static void make_cgroup(char path[128])
 static void start_agent(struct host *h, int control, int bulk)
 {
 	char program[PATH_MAX], fds[32];
-	/* CRUCIBLE_VALGRIND=1: an agent that is linked dynamically (make CONFIG=dyn …) and its file server, not the commands. */
-	char *argv[] = {(char *)"valgrind", (char *)"-q", (char *)"--error-exitcode=99", (char *)"--leak-check=full", (char *)"--track-fds=no",
-			program, (char *)"--test-fds", fds, (char *)"--root", h->root, (char *)"--cgroup", h->cgroup, NULL};
-	char **from = getenv("CRUCIBLE_VALGRIND") ? argv : argv + 5;
+	char *argv[] = { program, (char *)"--test-fds", fds,	   (char *)"--root",
+			 h->root, (char *)"--cgroup",	h->cgroup, NULL };
 
 	find_program(program);
 	snprintf(fds, sizeof(fds), "%d,%d", control, bulk);
 	if (!h->cgroup[0])
-		argv[10] = NULL;
+		argv[5] = NULL;
 	h->pid = fork();
 	assert_true(h->pid >= 0);
 	if (h->pid > 0)
 		return;
 	fd_set_cloexec(control, false);
 	fd_set_cloexec(bulk, false);
-	execvp(from[0], from);
+	execv(program, argv);
 	_exit(127);
 }
 
 static struct host *host_new(bool cgroup)
 {
 	struct host *h = calloc(1, sizeof(*h));
+	const char *tmp = getenv("TMPDIR");
 	int c[2], b[2];
 
 	assert_non_null(h);
-	strcpy(h->root, "/tmp/agent-test-XXXXXX");
+	assert_true(snprintf(h->root, sizeof(h->root), "%s/agent-test-XXXXXX", tmp ? tmp : "/tmp") <
+		    (int)sizeof(h->root));
 	assert_non_null(mkdtemp(h->root));
 	if (cgroup)
-		make_cgroup(h->cgroup);
+		make_cgroup(h->cgroup, sizeof(h->cgroup));
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, c), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, b), 0);
 	h->port[CONTROL].fd = c[0];
@@ -405,7 +418,7 @@ void host_forget(struct host *h)
 /* Kill what a failed test left, then remove the cgroups; processes take a moment to go. */
 static int remove_cgroup(const char *path)
 {
-	char sub[160], kill_file[192];
+	char sub[PATH_MAX], kill_file[PATH_MAX];
 	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	int fd;
 
@@ -460,7 +473,7 @@ int agent_teardown(void **state)
 	return r < 0 || status != 0 ? -1 : 0;
 }
 
-/* -- commands ------------------------------------------------------------------------------------------ */
+/* -- commands ----------------------------------------------------------------------- */
 
 static void send_exec(struct host *h, uint32_t stream, const char *json)
 {
@@ -543,7 +556,8 @@ static bool is_over(struct host *h, void *arg)
 	struct cmd *c = arg;
 
 	(void)h;
-	return c->exit && (uint64_t)cmd_int(c, "stdout_bytes") <= c->out.len && (uint64_t)cmd_int(c, "stderr_bytes") <= c->err.len;
+	return c->exit && (uint64_t)cmd_int(c, "stdout_bytes") <= c->out.len &&
+	       (uint64_t)cmd_int(c, "stderr_bytes") <= c->err.len;
 }
 
 void cmd_wait(struct host *h, struct cmd *c)
@@ -596,7 +610,7 @@ const char *cmd_err(struct cmd *c)
 	return buf_str(&c->err);
 }
 
-/* -- files ------------------------------------------------------------------------------------------------ */
+/* -- files -------------------------------------------------------------------------- */
 
 void put_args(struct buf *b, const char *fmt, ...)
 {
@@ -666,7 +680,7 @@ struct fsrep *fs_call(struct host *h, uint8_t op, struct buf *args)
 	return rep;
 }
 
-/* -- looking at the agent ------------------------------------------------------------------------------------ */
+/* -- looking at the agent ----------------------------------------------------------- */
 
 int open_fds(pid_t pid)
 {
@@ -704,6 +718,6 @@ bool memory_can_be_measured(void)
 #ifdef __SANITIZE_ADDRESS__
 	return false;
 #else
-	return !getenv("CRUCIBLE_VALGRIND");
+	return true;
 #endif
 }

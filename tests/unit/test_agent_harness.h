@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's side of the wire for tests: starts the real agent on two socketpairs, below a directory of its own, and speaks frames to
- * it. Every wait has a limit; what is late fails the test. */
+/* The host's side of the wire for tests: starts the real agent on two socketpairs, below a directory of its own, and
+ * speaks frames to it. Every wait has a limit; what is late fails the test. */
 #ifndef TEST_AGENT_HARNESS_H
 #define TEST_AGENT_HARNESS_H
 
@@ -37,6 +37,7 @@ struct cmd {
 	uint64_t unreturned[2];
 	bool keep_credit; /* a slow reader: give none back */
 	bool started;
+	char script[256];	  /* its path, of AG_EXEC_STARTED */
 	struct json_object *exit; /* of AG_EXIT */
 };
 
@@ -49,7 +50,7 @@ struct fsrep {
 
 struct host {
 	pid_t pid;
-	char root[64], cgroup[128]; /* cgroup: "" when none can be made */
+	char root[160], cgroup[256]; /* cgroup: "" when none can be made */
 	struct port port[2];
 	uint32_t next_stream, next_fs;
 	struct cmd cmd[STREAMS_MAX];
@@ -62,8 +63,8 @@ struct host {
 	bool stale; /* frames of the older epoch may still come on bulk */
 };
 
-/* cmocka set-up and tear-down of one test: *state is the host, with HELLO exchanged. The tear-down checks that the agent ends by itself with
- * exit code 0 when its ports close, and that nothing is left of what it made. */
+/* cmocka set-up and tear-down of one test: *state is the host, with HELLO exchanged. The tear-down checks that the
+ * agent ends by itself with exit code 0 when its ports close, and that nothing is left of what it made. */
 int agent_setup(void **state);
 int agent_setup_without_cgroup(void **state);
 int agent_teardown(void **state);
@@ -85,8 +86,9 @@ void host_pump(struct host *h, int ms);
 /* Commands. The JSON is that of AG_EXEC. */
 struct cmd *cmd_open(struct host *h, const char *json_fmt, ...) __attribute__((format(printf, 2, 3)));
 struct cmd *cmd_script(struct host *h, const char *json_members, const char *script);
-void cmd_write(struct host *h, struct cmd *c, enum ag_which which, const void *data, size_t len, bool eof); /* obeys credit */
-void cmd_wait(struct host *h, struct cmd *c); /* EXIT and all the bytes it counts */
+void cmd_write(struct host *h, struct cmd *c, enum ag_which which, const void *data, size_t len,
+	       bool eof);			    /* obeys credit */
+void cmd_wait(struct host *h, struct cmd *c);	    /* EXIT and all the bytes it counts */
 struct cmd *sh(struct host *h, const char *script); /* run and wait */
 int64_t cmd_int(const struct cmd *c, const char *key);
 bool cmd_bool(const struct cmd *c, const char *key);
@@ -100,8 +102,8 @@ uint32_t fs_send(struct host *h, uint8_t op, struct buf *args);
 struct fsrep *fs_wait(struct host *h, uint32_t id);
 void put_args(struct buf *b, const char *fmt, ...); /* s: string, u: u32, U: u64, b: u8, B: data, len */
 
-int open_fds(pid_t pid); /* how many descriptors it has */
-long resident_kib(pid_t pid); /* anonymous memory */
-bool memory_can_be_measured(void); /* not under a sanitizer or valgrind, which need their own */
+int open_fds(pid_t pid);	   /* how many descriptors it has */
+long resident_kib(pid_t pid);	   /* anonymous memory */
+bool memory_can_be_measured(void); /* not under a sanitizer, which needs its own */
 
 #endif

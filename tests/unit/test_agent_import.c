@@ -34,7 +34,7 @@ static int teardown(void **state)
 static void add_entry(const char *name, char type, const char *link, unsigned mode, const void *data, size_t len)
 {
 	static const uint8_t zeros[BLOCK];
-	char h[BLOCK] = {0};
+	char h[BLOCK] = { 0 };
 	unsigned sum = 0;
 
 	snprintf(h, 100, "%s", name);
@@ -46,7 +46,10 @@ static void add_entry(const char *name, char type, const char *link, unsigned mo
 	h[156] = type;
 	if (link)
 		snprintf(h + 157, 100, "%s", link);
-	memcpy(h + 257, "ustar\0" "00", 8);
+	memcpy(h + 257,
+	       "ustar\0"
+	       "00",
+	       8);
 	memset(h + 148, ' ', 8);
 	for (size_t i = 0; i < BLOCK; i++)
 		sum += (uint8_t)h[i];
@@ -268,11 +271,10 @@ static void ten_megabytes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WITH_AGENT(unpacks_files_links_and_modes), WITH_AGENT(links_never_lead_out),
-		WITH_AGENT(directories_behind_links_are_kept),
-		WITH_AGENT(dots_are_refused),		   WITH_AGENT(existing_files_are_replaced),
-		WITH_AGENT(damaged_streams_exit_2),	   WITH_AGENT(names_that_are_no_ascii),
-		WITH_AGENT(ten_megabytes),
+		WITH_AGENT(unpacks_files_links_and_modes),     WITH_AGENT(links_never_lead_out),
+		WITH_AGENT(directories_behind_links_are_kept), WITH_AGENT(dots_are_refused),
+		WITH_AGENT(existing_files_are_replaced),       WITH_AGENT(damaged_streams_exit_2),
+		WITH_AGENT(names_that_are_no_ascii),	       WITH_AGENT(ten_megabytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,7 +54,7 @@ static void passwd_lines(void **state)
 
 static void passwd_lines_that_are_none(void **state)
 {
-	static const char *const absent[] = {"broken", "nouid", "huge", "minus", "none", "an", "annn", "", "5000"};
+	static const char *const absent[] = { "broken", "nouid", "huge", "minus", "none", "an", "annn", "", "5000" };
 	struct user u;
 
 	(void)state;
@@ -65,9 +65,10 @@ static void passwd_lines_that_are_none(void **state)
 
 static void group_lines(void **state)
 {
-	static const char groups[] = "root:x:0:\nadm:x:4:syslog,ann\nstaff:x:50:ann\nanna:x:51:anna,ann1\nown:x:1001:ann\nbad:x:z:ann\n"
-				     "end:x:60:bob,ann";
-	struct user u = {.gid = 1001, .name = "ann"};
+	static const char groups[] =
+		"root:x:0:\nadm:x:4:syslog,ann\nstaff:x:50:ann\nanna:x:51:anna,ann1\nown:x:1001:ann\nbad:x:z:ann\n"
+		"end:x:60:bob,ann";
+	struct user u = { .gid = 1001, .name = "ann" };
 	gid_t gid;
 
 	(void)state;
@@ -84,7 +85,7 @@ static void group_lines(void **state)
 
 static void groups_are_bounded(void **state)
 {
-	struct user u = {.gid = 1, .name = "ann"};
+	struct user u = { .gid = 1, .name = "ann" };
 	char *text = malloc(1 << 16), *p = text;
 
 	(void)state;
@@ -99,7 +100,7 @@ static void groups_are_bounded(void **state)
 static void users_of_a_root(void **state)
 {
 	char root[] = "/tmp/agent-users-XXXXXX", path[64];
-	struct err e = {0};
+	struct err e = { 0 };
 	struct user u;
 	int fd;
 	FILE *f;
@@ -153,16 +154,17 @@ static int parse(const char *json, struct hello *h, struct err *e)
 
 static void hello_of_a_host(void **state)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	struct hello h;
 
 	(void)state;
-	assert_int_equal(parse("{\"version_min\":1,\"version_max\":2,\"epoch\":18446744073709551615,\"wall_ns\":1700000000000000000,"
-			       "\"entropy\":\"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eFF\",\"hostname\":\"a-1\","
-			       "\"instance\":\"01234567-89AB-cdef-0123-456789abcdef\",\"root_mib\":8192,\"memory_bytes\":1000,"
-			       "\"cpu_percent\":250,\"pids\":10,\"future\":[1]}",
-			       &h, &e),
-			 0);
+	assert_int_equal(
+		parse("{\"version_min\":1,\"version_max\":2,\"epoch\":18446744073709551615,\"wall_ns\":1700000000000000000,"
+		      "\"entropy\":\"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1eFF\",\"hostname\":\"a-1\","
+		      "\"instance\":\"01234567-89AB-cdef-0123-456789abcdef\",\"root_mib\":8192,\"memory_bytes\":1000,"
+		      "\"cpu_percent\":250,\"pids\":10,\"future\":[1]}",
+		      &h, &e),
+		0);
 	assert_int_equal(h.version_max, 2);
 	assert_true(h.epoch == UINT64_MAX);
 	assert_int_equal(h.entropy_len, 32);
@@ -192,7 +194,7 @@ static void hello_that_is_none_EINVAL(void **state)
 		"{\"cpu_percent\":1000001}",
 		"{\"wall_ns\":9223372036854775808}",
 	};
-	struct err e = {0};
+	struct err e = { 0 };
 	struct hello h;
 
 	(void)state;
@@ -203,9 +205,12 @@ static void hello_that_is_none_EINVAL(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(passwd_lines),	     cmocka_unit_test(passwd_lines_that_are_none),
-		cmocka_unit_test(group_lines),	     cmocka_unit_test(groups_are_bounded),
-		cmocka_unit_test(users_of_a_root),   cmocka_unit_test(hello_of_a_host),
+		cmocka_unit_test(passwd_lines),
+		cmocka_unit_test(passwd_lines_that_are_none),
+		cmocka_unit_test(group_lines),
+		cmocka_unit_test(groups_are_bounded),
+		cmocka_unit_test(users_of_a_root),
+		cmocka_unit_test(hello_of_a_host),
 		cmocka_unit_test(hello_that_is_none_EINVAL),
 	};
 

@@ -22,7 +22,7 @@ static size_t make(uint8_t *out, uint8_t type, uint8_t flags, uint32_t len)
 
 static void header_bytes(void **state)
 {
-	static const uint8_t want[AG_HEADER_LEN] = {0x10, 0x32, 0, 0, AG_DATA, 0x81, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5};
+	static const uint8_t want[AG_HEADER_LEN] = { 0x10, 0x32, 0, 0, AG_DATA, 0x81, 0, 0, 4, 3, 2, 1, 8, 7, 6, 5 };
 	uint8_t got[AG_HEADER_LEN];
 
 	(void)state;
@@ -64,29 +64,29 @@ static void frames_that_are_none_EBADMSG(void **state)
 		uint8_t type, flags;
 		uint32_t len;
 	} bad[] = {
-		{0, 0, 0},
-		{AG_TYPE_COUNT, 0, 0},
-		{255, 0, 0},
-		{AG_DATA, 0, AG_PAYLOAD_MAX + 1},
-		{AG_DATA, 0, UINT32_MAX},
-		{AG_DATA, AG_STDOUT, 0}, /* empty, and no end */
-		{AG_DATA, AG_WHICH_COUNT, 1},
-		{AG_DATA, 0x10, 1},
-		{AG_CREDIT, AG_STDOUT, 3},
-		{AG_CREDIT, AG_STDOUT, 5},
-		{AG_CREDIT, AG_EOF, 4},
-		{AG_FS_REQ, 0, 4},
-		{AG_FS_REQ, AG_FS_OP_COUNT, 4},
-		{AG_FS_REP, AG_FS_READ, 3},
-		{AG_PING, 0, 65},
-		{AG_PING, 1, 1},
-		{AG_HELLO, 0, 1},
-		{AG_EXEC, AG_EOF, 10},
-		{AG_EXEC, 0, 0},
-		{AG_SIGNAL, 0, 3},
-		{AG_KILL, 0, 1},
-		{AG_RESIZE, 0, 2},
-		{AG_SHUTDOWN, 0, 1},
+		{ 0, 0, 0 },
+		{ AG_TYPE_COUNT, 0, 0 },
+		{ 255, 0, 0 },
+		{ AG_DATA, 0, AG_PAYLOAD_MAX + 1 },
+		{ AG_DATA, 0, UINT32_MAX },
+		{ AG_DATA, AG_STDOUT, 0 }, /* empty, and no end */
+		{ AG_DATA, AG_WHICH_COUNT, 1 },
+		{ AG_DATA, 0x10, 1 },
+		{ AG_CREDIT, AG_STDOUT, 3 },
+		{ AG_CREDIT, AG_STDOUT, 5 },
+		{ AG_CREDIT, AG_EOF, 4 },
+		{ AG_FS_REQ, 0, 4 },
+		{ AG_FS_REQ, AG_FS_OP_COUNT, 4 },
+		{ AG_FS_REP, AG_FS_READ, 3 },
+		{ AG_PING, 0, 65 },
+		{ AG_PING, 1, 1 },
+		{ AG_HELLO, 0, 1 },
+		{ AG_EXEC, AG_EOF, 10 },
+		{ AG_EXEC, 0, 0 },
+		{ AG_SIGNAL, 0, 3 },
+		{ AG_KILL, 0, 1 },
+		{ AG_RESIZE, 0, 2 },
+		{ AG_SHUTDOWN, 0, 1 },
 	};
 	uint8_t raw[AG_HEADER_LEN];
 	struct ag_frame f;
@@ -94,7 +94,8 @@ static void frames_that_are_none_EBADMSG(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		ag_frame_header(raw, bad[i].type, bad[i].flags, 1, 1, bad[i].len);
-		assert_int_equal(ag_frame_parse(raw, sizeof(raw), &f), -EBADMSG); /* at once, not when the payload is there */
+		assert_int_equal(ag_frame_parse(raw, sizeof(raw), &f),
+				 -EBADMSG); /* at once, not when the payload is there */
 	}
 	for (int i = 6; i < 8; i++) {
 		ag_frame_header(raw, AG_KILL, 0, 1, 1, 0);
@@ -105,7 +106,7 @@ static void frames_that_are_none_EBADMSG(void **state)
 
 static void attr_round_trip(void **state)
 {
-	const struct ag_attr a = {0100644, 2, 1000, 1001, 0x0801, 1ull << 40, 8, 77, 1, UINT64_MAX, 3};
+	const struct ag_attr a = { 0100644, 2, 1000, 1001, 0x0801, 1ull << 40, 8, 77, 1, UINT64_MAX, 3 };
 	struct ag_attr b;
 	struct wire_rd r;
 	struct buf out;
@@ -154,7 +155,7 @@ static void signal_names_round_trip(void **state)
 
 static void unknown_signals_EINVAL(void **state)
 {
-	static const char *const bad[] = {"", "SIG", "0", "65", "-1", "SIGNOPE", "9x", "999", "SIG 9", "KILL "};
+	static const char *const bad[] = { "", "SIG", "0", "65", "-1", "SIGNOPE", "9x", "999", "SIG 9", "KILL " };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

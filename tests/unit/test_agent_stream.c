@@ -12,11 +12,11 @@
 #include "base/fd.h"
 #include "base/loop.h"
 
-/* -- output --------------------------------------------------------------------------------------------- */
+/* -- output ------------------------------------------------------------------------- */
 
 static void outputs_of_exact_sizes(void **state)
 {
-	static const size_t sizes[] = {0, 1, 4096, 65535, 65536, 65537, 98304, 1048576};
+	static const size_t sizes[] = { 0, 1, 4096, 65535, 65536, 65537, 98304, 1048576 };
 	char script[96];
 
 	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
@@ -44,8 +44,10 @@ static void output_of_a_writer_that_ends_at_once(void **state)
 
 static void stderr_first_then_stdout_then_both(void **state)
 {
-	struct cmd *c = sh(*state, "head -c 1048576 /dev/zero >&2; head -c 1048576 /dev/zero\n"
-				   "i=0; while [ $i -lt 200 ]; do head -c 999 /dev/zero; head -c 998 /dev/zero >&2; i=$((i+1)); done");
+	struct cmd *c =
+		sh(*state,
+		   "head -c 1048576 /dev/zero >&2; head -c 1048576 /dev/zero\n"
+		   "i=0; while [ $i -lt 200 ]; do head -c 999 /dev/zero; head -c 998 /dev/zero >&2; i=$((i+1)); done");
 
 	assert_int_equal(c->out.len, 1048576 + 200 * 999);
 	assert_int_equal(c->err.len, 1048576 + 200 * 998);
@@ -68,7 +70,7 @@ static void slow_reader_stops_one_stream_only(void **state)
 	assert_null(slow->exit);
 	slow->keep_credit = false;
 	{
-		uint8_t le[4] = {AG_WINDOW & 0xff, AG_WINDOW >> 8 & 0xff, AG_WINDOW >> 16, 0};
+		uint8_t le[4] = { AG_WINDOW & 0xff, AG_WINDOW >> 8 & 0xff, AG_WINDOW >> 16, 0 };
 
 		slow->unreturned[0] = 0;
 		host_send(h, BULK, AG_CREDIT, AG_STDOUT, slow->stream, le, 4);
@@ -86,7 +88,8 @@ static void the_agent_does_not_grow(void **state)
 	sh(h, "head -c 3000000 /dev/zero");
 	before = resident_kib(h->pid);
 	for (int i = 0; i < 8; i++) {
-		c[i] = cmd_open(h, "{\"argv\":[\"sh\",\"-c\",\"head -c 20000000 /dev/zero; head -c 20000000 /dev/zero >&2\"]}");
+		c[i] = cmd_open(
+			h, "{\"argv\":[\"sh\",\"-c\",\"head -c 20000000 /dev/zero; head -c 20000000 /dev/zero >&2\"]}");
 		c[i]->keep_credit = true;
 	}
 	for (int i = 0; i < 8; i++)
@@ -98,7 +101,7 @@ static void the_agent_does_not_grow(void **state)
 		host_send(h, CONTROL, AG_KILL, 0, c[i]->stream, NULL, 0);
 	for (int i = 0; i < 8; i++) {
 		/* What stood in the pipe still comes, once there is credit. */
-		uint8_t le[4] = {AG_WINDOW & 0xff, AG_WINDOW >> 8 & 0xff, AG_WINDOW >> 16, 0};
+		uint8_t le[4] = { AG_WINDOW & 0xff, AG_WINDOW >> 8 & 0xff, AG_WINDOW >> 16, 0 };
 
 		c[i]->keep_credit = false;
 		c[i]->unreturned[0] = 0;
@@ -127,7 +130,7 @@ static void host_that_does_not_read(void **state)
 	}
 }
 
-/* -- input ------------------------------------------------------------------------------------------------ */
+/* -- input -------------------------------------------------------------------------- */
 
 static void stdin_of_1_MiB(void **state)
 {
@@ -167,10 +170,12 @@ static void child_that_closes_its_input(void **state)
 	struct host *h = *state;
 	size_t len = 2 << 20;
 	uint8_t *data = calloc(1, len);
-	struct cmd *c = cmd_open(h, "{\"argv\":[\"sh\",\"-c\",\"exec 0</dev/null; echo closed; while [ ! -e %s/go ]; do sleep 0.02; done\"],"
-				    "\"stdin\":true}",
-				 h->root);
-	char path[128];
+	struct cmd *c = cmd_open(
+		h,
+		"{\"argv\":[\"sh\",\"-c\",\"exec 0</dev/null; echo closed; while [ ! -e %s/go ]; do sleep 0.02; done\"],"
+		"\"stdin\":true}",
+		h->root);
+	char path[256];
 	FILE *f;
 
 	assert_non_null(data);
@@ -230,7 +235,7 @@ static void script_that_overtakes_its_exec(void **state)
 	assert_string_equal(cmd_out(b), "after\n");
 }
 
-/* -- frames that must not be ---------------------------------------------------------------------------------- */
+/* -- frames that must not be -------------------------------------------------------- */
 
 static bool said_bye(struct host *h, void *arg)
 {
@@ -259,15 +264,15 @@ static void malformed_frames_end_the_epoch(void **state)
 		const char *data;
 		size_t len;
 	} bad[] = {
-		{CONTROL, AG_DATA, 0, 9, "x", 1},		 /* belongs to bulk */
-		{BULK, AG_KILL, 0, 9, NULL, 0},			 /* belongs to control */
-		{CONTROL, AG_EXIT, 0, 9, "{}", 2},		 /* the agent's */
-		{CONTROL, AG_EXEC, 0, 0, "{\"argv\":[\"a\"]}", 14}, /* stream 0 */
-		{BULK, AG_DATA, AG_STDOUT, 0, "x", 1},		 /* stream 0 */
-		{CONTROL, AG_TYPE_COUNT, 0, 1, NULL, 0},	 /* no such type */
-		{CONTROL, AG_PING, 1, 0, NULL, 0},		 /* flags */
-		{BULK, AG_CREDIT, AG_STDOUT, 1, "abc", 3},	 /* length */
-		{BULK, AG_FS_REQ, AG_FS_OP_COUNT, 1, NULL, 0},	 /* no such operation */
+		{ CONTROL, AG_DATA, 0, 9, "x", 1 },		      /* belongs to bulk */
+		{ BULK, AG_KILL, 0, 9, NULL, 0 },		      /* belongs to control */
+		{ CONTROL, AG_EXIT, 0, 9, "{}", 2 },		      /* the agent's */
+		{ CONTROL, AG_EXEC, 0, 0, "{\"argv\":[\"a\"]}", 14 }, /* stream 0 */
+		{ BULK, AG_DATA, AG_STDOUT, 0, "x", 1 },	      /* stream 0 */
+		{ CONTROL, AG_TYPE_COUNT, 0, 1, NULL, 0 },	      /* no such type */
+		{ CONTROL, AG_PING, 1, 0, NULL, 0 },		      /* flags */
+		{ BULK, AG_CREDIT, AG_STDOUT, 1, "abc", 3 },	      /* length */
+		{ BULK, AG_FS_REQ, AG_FS_OP_COUNT, 1, NULL, 0 },      /* no such operation */
 	};
 	struct host *h = *state;
 
@@ -335,7 +340,7 @@ static void a_used_stream_ends_the_epoch(void **state)
 	assert_recovers(h, 2);
 }
 
-/* -- hello ------------------------------------------------------------------------------------------------------ */
+/* -- hello -------------------------------------------------------------------------- */
 
 static void hello_tells_what_the_agent_is(void **state)
 {
@@ -383,11 +388,12 @@ static void hello_needs_both_ports(void **state)
 static void new_epoch_detaches_what_runs(void **state)
 {
 	struct host *h = *state;
-	char path[128], script[256];
+	char path[256], script[768];
 	struct cmd *c;
 
 	snprintf(path, sizeof(path), "%s/ended", h->root);
-	snprintf(script, sizeof(script), "while [ ! -e %s/go ]; do echo noise; sleep 0.01; done; echo > %s", h->root, path);
+	snprintf(script, sizeof(script), "while [ ! -e %s/go ]; do echo noise; sleep 0.01; done; echo > %s", h->root,
+		 path);
 	c = cmd_script(h, "", script);
 	while (c->out.len == 0)
 		host_pump(h, 100);
@@ -428,7 +434,7 @@ static void ping_and_sync(void **state)
 	host_until(h, has_synced, NULL);
 }
 
-#define WITH_AGENT(t) cmocka_unit_test_setup_teardown(t, agent_setup, agent_teardown)
+#define WITH_AGENT(t)  cmocka_unit_test_setup_teardown(t, agent_setup, agent_teardown)
 #define WITH_SILENT(t) cmocka_unit_test_setup_teardown(t, agent_setup_silent, agent_teardown)
 
 int main(void)

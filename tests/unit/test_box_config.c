@@ -18,10 +18,23 @@
 
 static void test_config_round_trip(void **state)
 {
-	struct box_config a = {.uuid = "u", .name = "n", .engine = "qemu", .accel = "kvm", .network = "none", .unenforced = "io,pids",
-			       .boot_timeout_s = 1, .exec_timeout_s = 2, .output_mib = 3, .spool_mib = 4, .memory_mib = 5,
-			       .cpu_percent = 6, .pids = 7, .root_mib = 4294967295u, .env = (char *)"A=1\nB=ä\n"}, b;
-	struct err e = {0};
+	struct box_config a = { .uuid = "u",
+				.name = "n",
+				.engine = "qemu",
+				.accel = "kvm",
+				.network = "none",
+				.unenforced = "io,pids",
+				.boot_timeout_s = 1,
+				.exec_timeout_s = 2,
+				.output_mib = 3,
+				.spool_mib = 4,
+				.memory_mib = 5,
+				.cpu_percent = 6,
+				.pids = 7,
+				.root_mib = 4294967295u,
+				.env = (char *)"A=1\nB=ä\n" },
+			  b;
+	struct err e = { 0 };
 	struct buf text;
 
 	(void)state;
@@ -47,12 +60,18 @@ static void test_config_round_trip(void **state)
 static void test_config_einval(void **state)
 {
 	static const char *const bad[] = {
-		"", "[]", "{}", "{\"uuid\":\"u\"}", "{\"uuid\":1,\"name\":\"n\"}", "{\"uuid\":\"u\",\"name\":\"n\",\"pids\":-1}",
-		"{\"uuid\":\"u\",\"name\":\"n\",\"pids\":4294967296}", "{\"uuid\":\"u\",\"name\":\"n\",\"env\":1}",
+		"",
+		"[]",
+		"{}",
+		"{\"uuid\":\"u\"}",
+		"{\"uuid\":1,\"name\":\"n\"}",
+		"{\"uuid\":\"u\",\"name\":\"n\",\"pids\":-1}",
+		"{\"uuid\":\"u\",\"name\":\"n\",\"pids\":4294967296}",
+		"{\"uuid\":\"u\",\"name\":\"n\",\"env\":1}",
 		"{\"uuid\":\"u\",\"name\":\"n\",\"accel\":\"a very long word\"}",
 	};
 	struct box_config c;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -62,9 +81,15 @@ static void test_config_einval(void **state)
 
 static void test_hello_round_trip(void **state)
 {
-	uint64_t open[] = {3, 7, 9007199254740993ull};
-	struct box_hello a = {.uuid = "u", .state = BOX_PAUSED, .last_exec = 9, .open = open, .nopen = 3, .guest = "{\"version\":1}"}, b;
-	struct err e = {0};
+	uint64_t open[] = { 3, 7, 9007199254740993ull };
+	struct box_hello a = { .uuid = "u",
+			       .state = BOX_PAUSED,
+			       .last_exec = 9,
+			       .open = open,
+			       .nopen = 3,
+			       .guest = "{\"version\":1}" },
+			 b;
+	struct err e = { 0 };
 	struct buf text;
 
 	(void)state;
@@ -90,21 +115,26 @@ static void test_hello_round_trip(void **state)
 
 static void test_hello_einval(void **state)
 {
-	static const char *const bad[] = {"1", "{\"state\":\"odd\"}", "{\"state\":\"ready\",\"open\":{}}", "{\"state\":\"ready\",\"open\":[0]}",
-					  "{\"state\":\"ready\",\"open\":[\"1\"]}", "{\"state\":\"ready\",\"last_exec\":-1}", "{}"};
+	static const char *const bad[] = { "1",
+					   "{\"state\":\"odd\"}",
+					   "{\"state\":\"ready\",\"open\":{}}",
+					   "{\"state\":\"ready\",\"open\":[0]}",
+					   "{\"state\":\"ready\",\"open\":[\"1\"]}",
+					   "{\"state\":\"ready\",\"last_exec\":-1}",
+					   "{}" };
 	struct box_hello h;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		assert_int_equal(box_hello_parse(bad[i], strlen(bad[i]), &h, &e), -EINVAL);
 }
 
-/* -- messages --------------------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------- */
 
 static int parse(enum box_type type, const void *data, size_t len, struct box_msg *m)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	return box_msg_parse((uint16_t)type, data, len, m, &e);
 }
@@ -161,18 +191,18 @@ static void test_messages_refused(void **state)
 		const char *data;
 		size_t len;
 	} bad[] = {
-		{BOX_EXEC, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* number 0 */
-		{BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* unknown flag */
-		{BOX_EXEC, "\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0", 21},  /* live without beside */
-		{BOX_STDIN, "\1\0\0\0\0\0\0\0\2", 9},			      /* eof is a bool */
-		{BOX_CTL, "\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0", 17},	      /* unknown verb */
-		{BOX_VM, "\5\0\0\0\0", 5},
-		{BOX_FS, "\0", 1},
-		{BOX_FS, "\x7f", 1},
-		{BOX_FS, "", 0},
-		{BOX_REPLY, "", 0},
-		{BOX_TYPE_COUNT, "", 0},
-		{(enum box_type)0, "", 0},
+		{ BOX_EXEC, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* number 0 */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* unknown flag */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* live without beside */
+		{ BOX_STDIN, "\1\0\0\0\0\0\0\0\2", 9 },				/* eof is a bool */
+		{ BOX_CTL, "\0\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0", 17 },		/* unknown verb */
+		{ BOX_VM, "\5\0\0\0\0", 5 },
+		{ BOX_FS, "\0", 1 },
+		{ BOX_FS, "\x7f", 1 },
+		{ BOX_FS, "", 0 },
+		{ BOX_REPLY, "", 0 },
+		{ BOX_TYPE_COUNT, "", 0 },
+		{ (enum box_type)0, "", 0 },
 	};
 	struct box_msg m;
 

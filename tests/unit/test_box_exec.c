@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
@@ -66,13 +67,16 @@ static void test_what_the_agent_is_asked(void **state)
 	free(r->config.env);
 	r->config.env = NULL;
 	rig_boot(r);
-	n = rig_exec(r, "{\"argv\":[\"a\",\"ä\"],\"env\":{\"A\":\"9\",\"D\":\"\"},\"cwd\":\"/w\",\"user\":\"u:g\",\"timeout_s\":2.0004,"
-			"\"tty\":{\"rows\":5,\"cols\":6}}");
+	n = rig_exec(
+		r,
+		"{\"argv\":[\"a\",\"ä\"],\"env\":{\"A\":\"9\",\"D\":\"\"},\"cwd\":\"/w\",\"user\":\"u:g\",\"timeout_s\":2.0004,"
+		"\"tty\":{\"rows\":5,\"cols\":6}}");
 	UNTIL(r, (x = agent_exec(r, 0)) && x->whole);
 	buf_str(&x->json);
-	assert_string_equal((char *)x->json.data,
-			    "{\"argv\":[\"a\",\"ä\"],\"env\":[\"B=3\",\"C=c\",\"A=9\",\"D=\"],\"cwd\":\"/w\",\"user\":\"u:g\","
-			    "\"name\":\"exec-1\",\"stdin\":false,\"tty\":{\"rows\":5,\"cols\":6},\"timeout_ms\":2001}");
+	assert_string_equal(
+		(char *)x->json.data,
+		"{\"argv\":[\"a\",\"ä\"],\"env\":[\"B=3\",\"C=c\",\"A=9\",\"D=\"],\"cwd\":\"/w\",\"user\":\"u:g\","
+		"\"name\":\"exec-1\",\"stdin\":false,\"tty\":{\"rows\":5,\"cols\":6},\"timeout_ms\":2001}");
 	assert_int_equal(rig_ctl(r, n, BOX_RESIZE, 50, 60), 0);
 	assert_int_equal(rig_ctl(r, n, BOX_SIGNAL, 15, 0), 0);
 	UNTIL(r, x->last_signal == 15);
@@ -182,11 +186,15 @@ static void test_ebusy_queue_full(void **state)
 		rig_exec(r, "x");
 	n = rig_put(r, "x", 1);
 	assert_int_equal(rig_accept(r, n, 0), -EBUSY);
+	rig_done(r, n); /* its record is there for who waits */
+	record_holds(r, n, "error", "64 commands wait already");
 	/* Beside has a bound of its own. */
 	for (unsigned int i = 0; i < BOX_BESIDE_MAX; i++)
 		assert_int_equal(rig_accept(r, rig_put(r, "x", 1), BOX_EXEC_BESIDE), 0);
 	n = rig_put(r, "x", 1);
 	assert_int_equal(rig_accept(r, n, BOX_EXEC_BESIDE), -EBUSY);
+	rig_done(r, n);
+	record_holds(r, n, "error", "256 commands run side by side already");
 	UNTIL(r, r->nexecs == 1 + BOX_BESIDE_MAX);
 	rig_free(r);
 }
@@ -222,7 +230,7 @@ static void test_cancel_and_kill(void **state)
 	rig_free(r);
 }
 
-/* -- output ----------------------------------------------------------------------------------------------- */
+/* -- output ------------------------------------------------------------------------------------ */
 
 static uint64_t flood_out, flood_err;
 
@@ -237,7 +245,7 @@ static void flood(struct rig *r, struct fake_exec *x)
 
 static void test_output_sizes_are_exact(void **state)
 {
-	static const uint64_t sizes[] = {0, 1, 65535, 65536, 65537, 98304, MIB - 1, MIB, MIB + 1, 3 * MIB};
+	static const uint64_t sizes[] = { 0, 1, 65535, 65536, 65537, 98304, MIB - 1, MIB, MIB + 1, 3 * MIB };
 	struct rig *r = rig_ready();
 
 	(void)state;
@@ -386,7 +394,45 @@ static void test_exit_before_the_output(void **state)
 	rig_free(r);
 }
 
-/* -- input ---------------------------------------------------------------------------------------------------- */
+static void test_enospc_ends_the_command_not_the_box(void **state)
+{
+	struct rig *r = rig_new(false);
+	const char *must = getenv("CRUCIBLE_MUST_RUN");
+	uint64_t n;
+
+	(void)state;
+	if (mount("none", r->dir, "tmpfs", 0, "size=256k") < 0) {
+		fprintf(stderr, "skipped: no mount here: %s\n", strerror(errno));
+		rig_free(r);
+		if (must && strcmp(must, "1") == 0)
+			fail_msg("may not be skipped");
+		skip();
+	}
+	fd_close(&r->dirfd);
+	r->dirfd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(mkdirat(r->dirfd, "exec", 0700), 0);
+	rig_begin(r);
+	rig_boot(r);
+	r->on_exec = flood;
+	flood_out = MIB;
+	flood_err = 0;
+	n = rig_exec(r, "x");
+	rig_done(r, n);
+	/* Even its record has a place: the output made way for it. */
+	record_int(r, n, "exit_code", -1);
+	record_holds(r, n, "error", "its output could not be kept: the host's disk is full");
+	record_true(r, n, "stdout_truncated", true);
+	/* The next one is clean. */
+	flood_out = 1000;
+	n = rig_exec(r, "x");
+	rig_done(r, n);
+	record_int(r, n, "exit_code", 0);
+	record_int(r, n, "stdout_bytes", 1000);
+	record_text(r, n, "error", "");
+	rig_free(r);
+}
+
+/* -- input ------------------------------------------------------------------------------------- */
 
 static void test_large_script_and_input(void **state)
 {
@@ -500,7 +546,7 @@ static void test_live_stdin_and_its_credit(void **state)
 	struct wire_rd rd;
 	struct heard *h;
 	uint64_t n = rig_put(r, "cat", 3), q;
-	uint8_t credit[4] = {0, 0, 2, 0}; /* 128 KiB */
+	uint8_t credit[4] = { 0, 0, 2, 0 }; /* 128 KiB */
 
 	(void)state;
 	r->on_exec = never;
@@ -531,6 +577,28 @@ static void test_live_stdin_and_its_credit(void **state)
 	exec_exit(x, 0);
 	rig_done(r, n);
 	say_stdin(r, n, false, 1, -ENOENT);
+	rig_free(r);
+}
+
+static void test_live_stdin_before_it_begins(void **state)
+{
+	struct rig *r = rig_new(false);
+	struct fake_exec *x;
+	uint64_t n;
+
+	(void)state;
+	r->on_exec = never;
+	rig_begin(r);
+	n = rig_put(r, "cat", 3);
+	assert_int_equal(rig_accept(r, n, BOX_EXEC_BESIDE | BOX_EXEC_LIVE_STDIN), 0);
+	say_stdin(r, n, false, 100 * 1024, 0);
+	say_stdin(r, n, false, 100 * 1024, 0);
+	say_stdin(r, n, false, 100 * 1024, -ENOBUFS);
+	say_stdin(r, n, true, 56 * 1024, 0);
+	say_stdin(r, n, false, 1, -EPIPE);
+	rig_boot(r);
+	UNTIL(r, (x = agent_exec(r, 0)) && x->in_eof);
+	assert_int_equal(x->in.len, BOX_STDIN_WINDOW);
 	rig_free(r);
 }
 
@@ -583,7 +651,7 @@ static void test_set_env_and_name(void **state)
 	rig_free(r);
 }
 
-/* -- deadlines -------------------------------------------------------------------------------------------------- */
+/* -- deadlines --------------------------------------------------------------------------------- */
 
 static void test_timeout_is_kept_by_the_host(void **state)
 {
@@ -646,7 +714,7 @@ static void test_what_the_agent_claims_is_cleaned(void **state)
 		"{\"exit_code\":0,\"error\":\"a\\u0007\\u009b\\nb\",\"stdout_bytes\":0,\"stderr_bytes\":0}",
 		"{\"exit_code\":-1,\"signal\":\"rm -rf\",\"stdout_bytes\":0,\"stderr_bytes\":0}",
 	};
-	static const char *const errors[] = {"", "a???b", "the agent gave neither an exit code nor a reason"};
+	static const char *const errors[] = { "", "a???b", "the agent gave neither an exit code nor a reason" };
 
 	(void)state;
 	r->on_exec = never;
@@ -679,11 +747,13 @@ int main(void)
 		cmocka_unit_test(test_progress_tells_growth),
 		cmocka_unit_test(test_invalid_utf8),
 		cmocka_unit_test(test_exit_before_the_output),
+		cmocka_unit_test(test_enospc_ends_the_command_not_the_box),
 		cmocka_unit_test(test_large_script_and_input),
 		cmocka_unit_test(test_script_of_json_is_spilled),
 		cmocka_unit_test(test_environment_of_64_kib),
 		cmocka_unit_test(test_e2big),
 		cmocka_unit_test(test_live_stdin_and_its_credit),
+		cmocka_unit_test(test_live_stdin_before_it_begins),
 		cmocka_unit_test(test_one_that_does_not_read_delays_nobody),
 		cmocka_unit_test(test_set_env_and_name),
 		cmocka_unit_test(test_timeout_is_kept_by_the_host),

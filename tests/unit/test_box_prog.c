@@ -124,7 +124,16 @@ static void test_memory_stays_small(void **state)
 	n = rig_put(r, text, len + 2);
 	assert_int_equal(rig_accept(r, n, 0), 0);
 	rig_done(r, n);
-	record_holds(r, n, "error", "argv");
+	record_holds(r, n, "error", "too many values");
+	/* And 8 MiB that are taken: one string. */
+	memset(text, 'y', BOX_CMD_MAX);
+	memcpy(text, "{\"script\":\"", 11);
+	memcpy(text + BOX_CMD_MAX - 3, "\"}\n", 3);
+	n = rig_put(r, text, BOX_CMD_MAX);
+	assert_int_equal(rig_accept(r, n, 0), 0);
+	rig_done(r, n);
+	record_text(r, n, "error", "");
+	print_message("at its most: %ld KiB\n", proc_number(r->pid, "status", "VmHWM:"));
 	print_message("after commands of 8 MiB: %ld KiB\n", proc_number(r->pid, "smaps_rollup", "Anonymous:"));
 	if (!SANITIZED)
 		assert_true(proc_number(r->pid, "smaps_rollup", "Anonymous:") <= 2048);
@@ -184,7 +193,8 @@ static void test_daemon_returns(void **state)
 static void test_missing_descriptor(void **state)
 {
 	struct rig *r = rig_new(true);
-	int status = system("b=$(dirname $(readlink /proc/$PPID/exe))/../libexec/crucible-box; $b /tmp 3>&- 2>&1 | grep -q 'descriptor 3 is missing'");
+	int status = system(
+		"b=$(dirname $(readlink /proc/$PPID/exe))/../libexec/crucible-box; $b /tmp 3>&- 2>&1 | grep -q 'descriptor 3 is missing'");
 
 	(void)state;
 	assert_int_equal(status, 0);
@@ -214,7 +224,8 @@ static void test_cost_of_a_command(void **state)
 		took[i] = now_ns() - begun;
 	}
 	qsort(took, ARRAY_LEN(took), sizeof(took[0]), by_size);
-	print_message("EXEC to DONE: median %" PRIu64 " us, p99 %" PRIu64 " us, daemon and agent of the test included\n",
+	print_message("EXEC to DONE: median %" PRIu64 " us, p99 %" PRIu64
+		      " us, daemon and agent of the test included\n",
 		      took[ARRAY_LEN(took) / 2] / 1000, took[ARRAY_LEN(took) * 99 / 100] / 1000);
 	rig_free(r);
 }
@@ -222,9 +233,12 @@ static void test_cost_of_a_command(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_life),	      cmocka_unit_test(test_memory_stays_small),
-		cmocka_unit_test(test_idle_does_not_wake), cmocka_unit_test(test_engine_killed),
-		cmocka_unit_test(test_daemon_returns), cmocka_unit_test(test_missing_descriptor),
+		cmocka_unit_test(test_life),
+		cmocka_unit_test(test_memory_stays_small),
+		cmocka_unit_test(test_idle_does_not_wake),
+		cmocka_unit_test(test_engine_killed),
+		cmocka_unit_test(test_daemon_returns),
+		cmocka_unit_test(test_missing_descriptor),
 		cmocka_unit_test(test_cost_of_a_command),
 	};
 

@@ -43,7 +43,7 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	static const char *const files[] = {"exec/1/stdout", "exec/1/stderr", "exec/1/result.json"};
+	static const char *const files[] = { "exec/1/stdout", "exec/1/stderr", "exec/1/result.json" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
@@ -57,7 +57,7 @@ static int tear_down(void **state)
 /* The record's text; caller frees. */
 static char *write_and_read(const struct box_record *r)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	char *text;
 
 	if (box_record_write(dirfd_, r, &e) < 0)
@@ -68,10 +68,17 @@ static char *write_and_read(const struct box_record *r)
 
 static struct box_record plain(void)
 {
-	static char *argv[] = {(char *)"/bin/sh", (char *)"/run/x", NULL};
+	static char *argv[] = { (char *)"/bin/sh", (char *)"/run/x", NULL };
 
-	return (struct box_record){.n = 1, .sandbox = "a", .argv = argv, .signal = "", .error = "", .engine = "qemu",
-				   .accel = "tcg", .network = "none", .unenforced = ""};
+	return (struct box_record){ .n = 1,
+				    .sandbox = "a",
+				    .argv = argv,
+				    .signal = "",
+				    .error = "",
+				    .engine = "qemu",
+				    .accel = "tcg",
+				    .network = "none",
+				    .unenforced = "" };
 }
 
 static void test_golden(void **state)
@@ -150,7 +157,7 @@ static void test_invalid_utf8_is_replaced(void **state)
 static void test_text_is_cut_at_a_character(void **state)
 {
 	/* Each time the 64 KiB end inside of the character, and once right behind it. */
-	static const char *const chars[] = {"ä", "€", "😀"};
+	static const char *const chars[] = { "ä", "€", "😀" };
 	char *data = malloc(BOX_RECORD_TEXT_MAX + 8);
 
 	(void)state;
@@ -194,8 +201,12 @@ static void test_exactly_64_kib(void **state)
 
 static void test_hostile_usage(void **state)
 {
-	static const char *const cases[] = {"", "[]", "{", "\"x\"", "{\"cpu_user_ms\":-5,\"cpu_sys_ms\":\"1\",\"x\":{\"y\":1}}",
-					    "{\"cpu_user_ms\":18446744073709551615}"};
+	static const char *const cases[] = { "",
+					     "[]",
+					     "{",
+					     "\"x\"",
+					     "{\"cpu_user_ms\":-5,\"cpu_sys_ms\":\"1\",\"x\":{\"y\":1}}",
+					     "{\"cpu_user_ms\":18446744073709551615}" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -212,7 +223,7 @@ static void test_hostile_usage(void **state)
 static void test_endless_argv_is_cut(void **state)
 {
 	AUTO_FREE char *big = calloc(1, BOX_RECORD_TEXT_MAX + 1), *text = NULL;
-	char *argv[] = {(char *)"a", big, (char *)"b", NULL};
+	char *argv[] = { (char *)"a", big, (char *)"b", NULL };
 	struct box_record r = plain();
 
 	(void)state;
@@ -225,7 +236,7 @@ static void test_endless_argv_is_cut(void **state)
 static void test_enoent_no_folder(void **state)
 {
 	struct box_record r = plain();
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	r.n = 2;

@@ -16,8 +16,8 @@
 
 static struct box_request good(const char *text)
 {
-	struct box_request r = {0};
-	struct err e = {0};
+	struct box_request r = { 0 };
+	struct err e = { 0 };
 	int code = box_request_parse(text, strlen(text), &r, &e);
 
 	if (code < 0)
@@ -28,7 +28,7 @@ static struct box_request good(const char *text)
 static void bad(const char *text, const char *words)
 {
 	struct box_request r;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (box_request_parse(text, strlen(text), &r, &e) != -EINVAL)
 		fail_msg("%s: was taken", text);
@@ -59,7 +59,9 @@ static void test_text_is_a_script(void **state)
 static void test_byte_order_mark_and_crlf(void **state)
 {
 	(void)state;
-	script_is("\xef\xbb\xbf" "echo hi\n", "echo hi\n");
+	script_is("\xef\xbb\xbf"
+		  "echo hi\n",
+		  "echo hi\n");
 	script_is("#!/bin/sh\r\necho hi\r\n", "#!/bin/sh\necho hi\n");
 	script_is("echo a\r\necho b", "echo a\necho b");
 	/* Not every line: then it is meant. */
@@ -80,7 +82,7 @@ static void test_einval_blank(void **state)
 static void test_einval_nul(void **state)
 {
 	struct box_request r;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	assert_int_equal(box_request_parse("echo\0hi", 7, &r, &e), -EINVAL);
@@ -95,7 +97,7 @@ static void test_einval_too_long(void **state)
 {
 	char *text = malloc(BOX_CMD_MAX + 1);
 	struct box_request r;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	memset(text, 'x', BOX_CMD_MAX + 1);
@@ -106,10 +108,23 @@ static void test_einval_too_long(void **state)
 	free(text);
 }
 
+static void test_einval_too_many_values(void **state)
+{
+	AUTO_FREE char *text = malloc(BOX_CMD_MAX);
+	size_t len = (size_t)sprintf(text, "{\"argv\":[\"a,b\\\",\"");
+
+	(void)state;
+	while (len + 5 < BOX_CMD_MAX)
+		len += (size_t)sprintf(text + len, ",\"\"");
+	sprintf(text + len, "]}");
+	bad(text, "too many values");
+}
+
 static void test_request_whole(void **state)
 {
-	struct box_request r = good(" \n{\"argv\":[\"/bin/echo\",\"a b\",\"\"],\"env\":{\"A\":\"1\",\"B\":\"\"},\"cwd\":\"/tmp\",\"user\":\"me:us\","
-				    "\"timeout_s\":1.5,\"stdin\":\"x\\u0000y\",\"tty\":{\"rows\":30,\"cols\":100},\"output_mib\":3}");
+	struct box_request r = good(
+		" \n{\"argv\":[\"/bin/echo\",\"a b\",\"\"],\"env\":{\"A\":\"1\",\"B\":\"\"},\"cwd\":\"/tmp\",\"user\":\"me:us\","
+		"\"timeout_s\":1.5,\"stdin\":\"x\\u0000y\",\"tty\":{\"rows\":30,\"cols\":100},\"output_mib\":3}");
 
 	(void)state;
 	assert_false(r.script);
@@ -159,37 +174,37 @@ static void test_einval_requests(void **state)
 	static const struct {
 		const char *text, *words;
 	} cases[] = {
-		{"{", "must be a JSON request"},
-		{"{ echo a; echo b; }", "begins with '{'"},
-		{"{\"argv\":[\"a\"]} x", "column 16"},
-		{"{}", "either argv or script"},
-		{"{\"argv\":[\"a\"],\"script\":\"b\"}", "either argv or script"},
-		{"{\"argv\":[]}", "argv"},
-		{"{\"argv\":\"ls\"}", "argv"},
-		{"{\"argv\":[1]}", "argv[0]"},
-		{"{\"argv\":[\"a\",null]}", "argv[1]"},
-		{"{\"argv\":[\"\"]}", "argv[0]: empty"},
-		{"{\"script\":1}", "script"},
-		{"{\"argv\":[\"a\"],\"wat\":1}", "wat: unknown key"},
-		{"{\"argv\":[\"a\"],\"env\":[]}", "env"},
-		{"{\"argv\":[\"a\"],\"env\":{\"A\":1}}", "env: A"},
-		{"{\"argv\":[\"a\"],\"env\":{\"\":\"x\"}}", "no name of a variable"},
-		{"{\"argv\":[\"a\"],\"env\":{\"A=B\":\"x\"}}", "no name of a variable"},
-		{"{\"argv\":[\"a\"],\"cwd\":\"tmp\"}", "cwd: must be an absolute path"},
-		{"{\"argv\":[\"a\"],\"cwd\":\"\"}", "cwd: empty"},
-		{"{\"argv\":[\"a\"],\"cwd\":1}", "cwd"},
-		{"{\"argv\":[\"a\"],\"user\":\"\"}", "user: empty"},
-		{"{\"argv\":[\"a\"],\"timeout_s\":0}", "timeout_s"},
-		{"{\"argv\":[\"a\"],\"timeout_s\":-1}", "timeout_s"},
-		{"{\"argv\":[\"a\"],\"timeout_s\":1e300}", "timeout_s"},
-		{"{\"argv\":[\"a\"],\"timeout_s\":\"1\"}", "timeout_s: must be a number"},
-		{"{\"argv\":[\"a\"],\"stdin\":1}", "stdin"},
-		{"{\"argv\":[\"a\"],\"tty\":true}", "tty"},
-		{"{\"argv\":[\"a\"],\"tty\":{\"rows\":0}}", "rows"},
-		{"{\"argv\":[\"a\"],\"tty\":{\"rows\":70000}}", "rows"},
-		{"{\"argv\":[\"a\"],\"tty\":{\"x\":1}}", "tty: x: unknown key"},
-		{"{\"argv\":[\"a\"],\"output_mib\":0}", "output_mib"},
-		{"{\"argv\":[\"a\"],\"output_mib\":1.5}", "output_mib"},
+		{ "{", "must be a JSON request" },
+		{ "{ echo a; echo b; }", "begins with '{'" },
+		{ "{\"argv\":[\"a\"]} x", "column 16" },
+		{ "{}", "either argv or script" },
+		{ "{\"argv\":[\"a\"],\"script\":\"b\"}", "either argv or script" },
+		{ "{\"argv\":[]}", "argv" },
+		{ "{\"argv\":\"ls\"}", "argv" },
+		{ "{\"argv\":[1]}", "argv[0]" },
+		{ "{\"argv\":[\"a\",null]}", "argv[1]" },
+		{ "{\"argv\":[\"\"]}", "argv[0]: empty" },
+		{ "{\"script\":1}", "script" },
+		{ "{\"argv\":[\"a\"],\"wat\":1}", "wat: unknown key" },
+		{ "{\"argv\":[\"a\"],\"env\":[]}", "env" },
+		{ "{\"argv\":[\"a\"],\"env\":{\"A\":1}}", "env: A" },
+		{ "{\"argv\":[\"a\"],\"env\":{\"\":\"x\"}}", "no name of a variable" },
+		{ "{\"argv\":[\"a\"],\"env\":{\"A=B\":\"x\"}}", "no name of a variable" },
+		{ "{\"argv\":[\"a\"],\"cwd\":\"tmp\"}", "cwd: must be an absolute path" },
+		{ "{\"argv\":[\"a\"],\"cwd\":\"\"}", "cwd: empty" },
+		{ "{\"argv\":[\"a\"],\"cwd\":1}", "cwd" },
+		{ "{\"argv\":[\"a\"],\"user\":\"\"}", "user: empty" },
+		{ "{\"argv\":[\"a\"],\"timeout_s\":0}", "timeout_s" },
+		{ "{\"argv\":[\"a\"],\"timeout_s\":-1}", "timeout_s" },
+		{ "{\"argv\":[\"a\"],\"timeout_s\":1e300}", "timeout_s" },
+		{ "{\"argv\":[\"a\"],\"timeout_s\":\"1\"}", "timeout_s: must be a number" },
+		{ "{\"argv\":[\"a\"],\"stdin\":1}", "stdin" },
+		{ "{\"argv\":[\"a\"],\"tty\":true}", "tty" },
+		{ "{\"argv\":[\"a\"],\"tty\":{\"rows\":0}}", "rows" },
+		{ "{\"argv\":[\"a\"],\"tty\":{\"rows\":70000}}", "rows" },
+		{ "{\"argv\":[\"a\"],\"tty\":{\"x\":1}}", "tty: x: unknown key" },
+		{ "{\"argv\":[\"a\"],\"output_mib\":0}", "output_mib" },
+		{ "{\"argv\":[\"a\"],\"output_mib\":1.5}", "output_mib" },
 	};
 
 	(void)state;
@@ -202,8 +217,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_text_is_a_script), cmocka_unit_test(test_byte_order_mark_and_crlf),
 		cmocka_unit_test(test_einval_blank),	 cmocka_unit_test(test_einval_nul),
-		cmocka_unit_test(test_einval_too_long),	 cmocka_unit_test(test_request_whole),
-		cmocka_unit_test(test_request_little),	 cmocka_unit_test(test_einval_requests),
+		cmocka_unit_test(test_einval_too_long),	 cmocka_unit_test(test_einval_too_many_values),
+		cmocka_unit_test(test_request_whole),	 cmocka_unit_test(test_request_little),
+		cmocka_unit_test(test_einval_requests),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole box between fakes, on one loop: the daemon, the monitor, the agent and the engine's process are this file; the box is the real
- * code, linked in or as the real program. Each fake does the right thing until a test tells it not to. */
+/* A whole box between fakes, on one loop: the daemon, the monitor, the agent and the engine's process are this file;
+ * the box is the real code, linked in or as the real program. Each fake does the right thing until a test tells it not
+ * to. */
 #ifndef CRUCIBLE_TESTS_BOX_RIG_H
 #define CRUCIBLE_TESTS_BOX_RIG_H
 
@@ -21,13 +22,13 @@
 
 #define RIG_WAIT_NS (20 * 1000000000ull) /* far beyond anything that works */
 /* Run the loop until @cond holds; fail when it never does. */
-#define UNTIL(r, cond)                                                                                                           \
-	do {                                                                                                                     \
-		uint64_t until_end_ = now_ns() + RIG_WAIT_NS;                                                                    \
-		while (!(cond) && now_ns() < until_end_)                                                                         \
-			assert_int_equal(loop_once((r)->loop, 20), 0);                                                           \
-		if (!(cond))                                                                                                     \
-			fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #cond);                                                 \
+#define UNTIL(r, cond)                                                           \
+	do {                                                                     \
+		uint64_t until_end_ = now_ns() + RIG_WAIT_NS;                    \
+		while (!(cond) && now_ns() < until_end_)                         \
+			assert_int_equal(loop_once((r)->loop, 20), 0);           \
+		if (!(cond))                                                     \
+			fail_msg("%s:%d: never: %s", __FILE__, __LINE__, #cond); \
 	} while (0)
 
 struct rig;
@@ -101,7 +102,7 @@ struct rig {
 	bool gives_credit;
 	unsigned int pings, shutdowns, syncs;
 	struct fake_exec *execs;
-	size_t nexecs; /* ever */
+	size_t nexecs;					     /* ever */
 	void (*on_exec)(struct rig *r, struct fake_exec *x); /* its script is whole, or it has an argv */
 	void (*on_fs)(struct rig *r, const struct ag_frame *f);
 	struct buf fs_ops; /* the operations that came, one byte each */
@@ -112,7 +113,7 @@ struct rig {
 	pid_t engine_pid;
 };
 
-/* -- life ------------------------------------------------------------------------------------------------ */
+/* -- life -------------------------------------------------------------------------------------- */
 
 /* Ready to be changed, not begun. @program: the real one instead of the library. */
 struct rig *rig_new(bool program);
@@ -122,7 +123,7 @@ struct rig *rig_ready(void);   /* new, begun, booted; the library */
 void rig_free(struct rig *r);
 void rig_engine_dies(struct rig *r);
 
-/* -- the daemon -------------------------------------------------------------------------------------------- */
+/* -- the daemon -------------------------------------------------------------------------------- */
 
 void rig_send(struct rig *r, enum box_type type, uint32_t id, const void *data, size_t len);
 uint32_t rig_request(struct rig *r, enum box_type type, const void *data, size_t len); /* its id */
@@ -130,16 +131,17 @@ uint32_t rig_request(struct rig *r, enum box_type type, const void *data, size_t
 int rig_reply(struct rig *r, uint32_t id, const char **ret_words, struct wire_rd *ret_data);
 int rig_vm(struct rig *r, enum box_vm what, uint32_t grace_ms); /* request and its answer */
 int rig_ctl(struct rig *r, uint64_t n, enum box_verb verb, uint32_t a, uint32_t b);
-uint64_t rig_put(struct rig *r, const void *cmd, size_t len);	/* the next number, its folder and its cmd */
+uint64_t rig_put(struct rig *r, const void *cmd, size_t len); /* the next number, its folder and its cmd */
 void rig_put_stdin(struct rig *r, uint64_t n, const void *data, size_t len);
-int rig_accept(struct rig *r, uint64_t n, uint8_t flags);	/* EXEC and its answer */
-uint64_t rig_exec(struct rig *r, const char *cmd);		/* put and accepted */
-struct heard *rig_find(struct rig *r, uint16_t type, uint64_t n); /* the last message of a type that begins with @n; NULL none yet */
+int rig_accept(struct rig *r, uint64_t n, uint8_t flags); /* EXEC and its answer */
+uint64_t rig_exec(struct rig *r, const char *cmd);	  /* put and accepted */
+struct heard *rig_find(struct rig *r, uint16_t type,
+		       uint64_t n); /* the last message of a type that begins with @n; NULL none yet */
 size_t rig_count(const struct rig *r, uint16_t type);
-void rig_done(struct rig *r, uint64_t n);			/* wait for its BOX_DONE */
-struct json_object *rig_record(struct rig *r, uint64_t n);	/* caller puts */
-void rig_daemon_leaves(struct rig *r);	/* closes; listens at the socket */
-void rig_daemon_back(struct rig *r);	/* until the box has connected */
+void rig_done(struct rig *r, uint64_t n);		   /* wait for its BOX_DONE */
+struct json_object *rig_record(struct rig *r, uint64_t n); /* caller puts */
+void rig_daemon_leaves(struct rig *r);			   /* closes; listens at the socket */
+void rig_daemon_back(struct rig *r);			   /* until the box has connected */
 
 /* What a record says: fails unless it does. */
 void record_int(struct rig *r, uint64_t n, const char *key, int64_t want);
@@ -147,7 +149,7 @@ void record_true(struct rig *r, uint64_t n, const char *key, bool want);
 void record_text(struct rig *r, uint64_t n, const char *key, const char *want);
 void record_holds(struct rig *r, uint64_t n, const char *key, const char *part);
 
-/* -- the agent ---------------------------------------------------------------------------------------------- */
+/* -- the agent --------------------------------------------------------------------------------- */
 
 void agent_frame(struct rig *r, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
 void agent_raw(struct rig *r, int port, const void *data, size_t len);
@@ -157,11 +159,17 @@ void exec_started(struct fake_exec *x);
 void exec_print(struct fake_exec *x, enum ag_which which, const char *text); /* within the credit, checked */
 void exec_flood(struct fake_exec *x, enum ag_which which, uint64_t bytes);   /* 'x', as the credit comes */
 void exec_exit(struct fake_exec *x, int code);				     /* once all is printed */
-void exec_killed(struct fake_exec *x, const char *signal, const char *more);  /* more: further members of the JSON */
+void exec_killed(struct fake_exec *x, const char *signal, const char *more); /* more: further members of the JSON */
 bool exec_json_has(const struct fake_exec *x, const char *part);
 /* An on_exec: prints the script (or "argv") and ends with 0. */
 void run_at_once(struct rig *r, struct fake_exec *x);
 void monitor_says(struct rig *r, const char *line);
+/* Innards: test_box_rig_agent.c for test_box_rig.c. */
+#define RIG_IN_CAP (4 * (AG_HEADER_LEN + AG_PAYLOAD_MAX))
+void rig_on_monitor(void *arg, uint32_t events);
+void rig_on_control(void *arg, uint32_t events);
+void rig_on_bulk(void *arg, uint32_t events);
+void rig_exec_free(struct rig *r, struct fake_exec *x);
 /* Descriptors open in this process. */
 unsigned int open_fds(void);
 

@@ -59,7 +59,7 @@ static void on_removed(void *arg, uint64_t n)
 static struct spool *make(uint64_t max, uint32_t keep)
 {
 	struct spool *s;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	assert_int_equal(spool_new(dirfd_, max, keep, on_removed, NULL, &s, &e), 0);
 	return s;
@@ -276,7 +276,7 @@ static void test_enospc_then_cut(void **state)
 	assert_int_equal(umount2(dir, MNT_DETACH), 0);
 }
 
-/* -- the console ------------------------------------------------------------------------------------------- */
+/* -- the console ------------------------------------------------------------------------------- */
 
 struct fix {
 	struct loop *loop;
@@ -287,7 +287,7 @@ struct fix {
 static struct fix console(uint64_t keep)
 {
 	struct fix f;
-	struct err e = {0};
+	struct err e = { 0 };
 	int fds[2];
 
 	assert_int_equal(loop_new(&f.loop), 0);

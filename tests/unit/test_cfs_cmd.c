@@ -19,7 +19,7 @@ static int open_file(struct fw *w, const char *path, int flags, struct file *f)
 	if (!r)
 		r = fw_open(w, e.nodeid, flags, &o);
 	if (!r)
-		*f = (struct file){e.nodeid, o.fh};
+		*f = (struct file){ e.nodeid, o.fh };
 	return r;
 }
 
@@ -170,7 +170,7 @@ static void who_reads_after_the_close_sees_it(void **state)
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
 
 	for (uint64_t i = 1; i <= 50; i++) {
-		struct fuse_release_in rel = {0};
+		struct fuse_release_in rel = { 0 };
 		struct fuse_entry_out a;
 		uint64_t look;
 		struct file f;

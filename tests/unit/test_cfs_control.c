@@ -23,7 +23,7 @@ static void write_acts_at_once(void **state)
 	assert_int_equal(fw_open(w, e.nodeid, O_WRONLY | O_TRUNC, &o), 0);
 	assert_true(o.open_flags & FOPEN_DIRECT_IO);
 	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 0, "pause\n", 6), 6);
-	assert_string_equal(fake_ctl(s), "pause|"); /* before any close */
+	assert_string_equal(fake_ctl(s), "pause|");				      /* before any close */
 	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 6, "resume\n", 7), 7); /* the offset means nothing */
 	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 0, "  signal TERM \t\r\n", 17), 17); /* blanks around */
 	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 1ull << 40, "kill", 4), 4);
@@ -171,7 +171,7 @@ static void a_bad_line_EINVAL(void **state)
 	assert_int_equal(fw_put(w, "run/a/env", "nonsense\n"), -EINVAL);
 	cat_is(w, "run/a/env", "OLD=1\n"); /* nothing acted */
 	assert_int_equal(fw_put(w, "run/a/env", "A=1\nB=2\nnonsense\nC=3\n"), -EINVAL);
-	cat_is(w, "run/a/env", "A=1\nB=2\n"); /* in order, up to the first error */
+	cat_is(w, "run/a/env", "A=1\nB=2\n");			  /* in order, up to the first error */
 	assert_int_equal(fw_put(w, "run/a/env", "9=x"), -EINVAL); /* whole, without a newline, and wrong */
 	/* Never completed: write could not know, `error` says it. */
 	fake_status(s, SBX_READY);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is there, under which name, mode and owner; that listing and reading change nothing. fw_list() itself checks types and numbers of what it
- * lists against a look-up of each name. */
+/* What is there, under which name, mode and owner; that listing and reading change nothing. fw_list() itself checks
+ * types and numbers of what it lists against a look-up of each name. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ static void expect(struct fw *w, const char *path, const char *names)
 	assert_string_equal(buf, names);
 }
 
-#define SANDBOX "cmd console.log ctl env error exec from fs import info.json lease limits log.jsonl "
+#define SANDBOX	  "cmd console.log ctl env error exec from fs import info.json lease limits log.jsonl "
 #define SANDBOX_2 "status stderr stdin stdout usage.json uuid wait "
 
 /* TREE.md, sentence by sentence. What later versions bring must not be there, not even empty. */
@@ -24,15 +24,18 @@ static void the_tree_is_as_specified(void **state)
 	struct fuse_entry_out e;
 
 	fake_end_at_once(w->reg, true);
-	expect(w, "", ". .. README.md defaults events.jsonl health.json logs metrics policy.json profiles run version ");
-	expect(w, "defaults", ". .. cpu_percent disk_mib exec_timeout_s from io_mbps memory_mib output_mib pids spool_mib timeout_s vcpus ");
+	expect(w, "",
+	       ". .. README.md defaults events.jsonl health.json logs metrics policy.json profiles run version ");
+	expect(w, "defaults",
+	       ". .. cpu_percent disk_mib exec_timeout_s from io_mbps memory_mib output_mib pids spool_mib timeout_s vcpus ");
 	expect(w, "profiles", ". .. base python ");
 	expect(w, "profiles/base", ". .. info.json ");
 	expect(w, "run", ". .. ");
 	assert_int_equal(fw_mkdir(w, "run/a"), 0);
 	expect(w, "run", ". .. a ");
 	expect(w, "run/a", ". .. " SANDBOX SANDBOX_2);
-	expect(w, "run/a/limits", ". .. cpu_percent disk_mib exec_timeout_s io_mbps memory_mib output_mib pids spool_mib timeout_s vcpus ");
+	expect(w, "run/a/limits",
+	       ". .. cpu_percent disk_mib exec_timeout_s io_mbps memory_mib output_mib pids spool_mib timeout_s vcpus ");
 	expect(w, "run/a/exec", ". .. ");
 	assert_int_equal(fw_put(w, "run/a/cmd", "true"), 0);
 	expect(w, "run/a", ". .. " SANDBOX "result.json " SANDBOX_2);
@@ -64,8 +67,9 @@ static void check_mode(struct fw *w, const char *path, mode_t mode, uid_t uid)
 /* Rule 11: others see name and status, and nothing else. */
 static void owners_and_modes(void **state)
 {
-	static const char *const files[] = {"cmd", "stdin", "ctl", "env", "from", "lease", "import", "limits/pids"};
-	static const char *const records[] = {"stdout", "stderr", "error", "info.json", "log.jsonl", "console.log", "usage.json", "uuid"};
+	static const char *const files[] = { "cmd", "stdin", "ctl", "env", "from", "lease", "import", "limits/pids" };
+	static const char *const records[] = { "stdout",    "stderr",	   "error",	 "info.json",
+					       "log.jsonl", "console.log", "usage.json", "uuid" };
 	struct fw *w = *state;
 	char path[64];
 
@@ -169,7 +173,7 @@ static void reading_is_harmless(void **state)
 {
 	struct fw *w = *state;
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
-	struct cfs_who who = {0, 0};
+	struct cfs_who who = { 0, 0 };
 	struct sandbox *fresh;
 	unsigned files = 0;
 
@@ -195,8 +199,8 @@ static void reading_is_harmless(void **state)
 static void a_listing_stands_while_names_go(void **state)
 {
 	struct fw *w = *state;
-	struct fuse_read_in in = {.size = 256};
-	struct fuse_open_in open_in = {0};
+	struct fuse_read_in in = { .size = 256 };
+	struct fuse_open_in open_in = { 0 };
 	struct fuse_entry_out run;
 	const struct fw_answer *a;
 	unsigned seen = 0;
@@ -243,8 +247,8 @@ static void a_listing_stands_while_names_go(void **state)
 static void readdirplus_tells_names_alone(void **state)
 {
 	struct fw *w = *state;
-	struct fuse_read_in in = {.size = 8192};
-	struct fuse_open_in open_in = {0};
+	struct fuse_read_in in = { .size = 8192 };
+	struct fuse_open_in open_in = { 0 };
 	const struct fw_answer *a;
 	size_t before = cfs_node_count(w->cs), n = 0;
 
@@ -315,15 +319,9 @@ static void a_directory_keeps_its_node(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(the_tree_is_as_specified),
-		TEST(owners_and_modes),
-		TEST(links_lead_to_unlisted_names),
-		TEST(by_name_is_the_callers),
-		TEST(reading_is_harmless),
-		TEST(a_listing_stands_while_names_go),
-		TEST(readdirplus_tells_names_alone),
-		TEST(directory_times),
-		TEST(a_directory_keeps_its_node),
+		TEST(the_tree_is_as_specified),	     TEST(owners_and_modes),	TEST(links_lead_to_unlisted_names),
+		TEST(by_name_is_the_callers),	     TEST(reading_is_harmless), TEST(a_listing_stands_while_names_go),
+		TEST(readdirplus_tells_names_alone), TEST(directory_times),	TEST(a_directory_keeps_its_node),
 	};
 
 	return cmocka_run_group_tests_name("cfs_listing", tests, NULL, NULL);

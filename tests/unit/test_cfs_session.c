@@ -68,8 +68,8 @@ static void names_EINVAL_ENAMETOOLONG(void **state)
 static void what_nobody_does_is_refused(void **state)
 {
 	struct fw *w = *state;
-	struct fuse_setxattr_in set = {.size = 1};
-	struct fuse_getxattr_in get = {.size = 100};
+	struct fuse_setxattr_in set = { .size = 1 };
+	struct fuse_getxattr_in get = { .size = 100 };
 	struct fuse_entry_out e;
 
 	assert_int_equal(fw_walk(w, "version", &e), 0);
@@ -163,10 +163,10 @@ static void slow_free(struct cfs_node *n)
 
 static int slow_install(struct cfs_session *cs, struct err *e)
 {
-	static const struct cfs_node_ops ops = {.free = slow_free, .getattr = slow_getattr};
+	static const struct cfs_node_ops ops = { .free = slow_free, .getattr = slow_getattr };
 
 	(void)e;
-	slow.node = (struct cfs_node){0};
+	slow.node = (struct cfs_node){ 0 };
 	cfs_session_set_root(cs, &slow.node, &ops, NULL);
 	return 0;
 }
@@ -174,8 +174,8 @@ static int slow_install(struct cfs_session *cs, struct err *e)
 static void an_interrupt_has_its_grace(void **state)
 {
 	struct fw *w = fw_new_with(NULL, slow_install);
-	struct fuse_getattr_in in = {0};
-	struct stat st = {.st_mode = S_IFDIR};
+	struct fuse_getattr_in in = { 0 };
+	struct stat st = { .st_mode = S_IFDIR };
 	uint64_t unique;
 
 	(void)state;
@@ -219,7 +219,7 @@ static void forget_frees_nodes(void **state)
 static void forget_then_lookup_in_one_batch(void **state)
 {
 	struct fw *w = *state;
-	struct fuse_forget_in in = {.nlookup = 1};
+	struct fuse_forget_in in = { .nlookup = 1 };
 	const struct fw_answer *a;
 	struct fuse_entry_out e;
 	uint64_t unique;
@@ -262,7 +262,7 @@ static void release_under_a_parked_read(void **state)
 	assert_int_equal(fw_walk(w, "run/a/.wait", &e), 0);
 	assert_int_equal(fw_open(w, e.nodeid, O_RDONLY | O_NONBLOCK, &o), 0);
 	unique = fw_start_read(w, e.nodeid, o.fh, O_RDONLY, 0, 100); /* O_NONBLOCK was taken off */
-	rel = (struct fuse_release_in){.fh = o.fh};
+	rel = (struct fuse_release_in){ .fh = o.fh };
 	assert_int_equal(fw_call(w, FUSE_RELEASE, e.nodeid, &rel, sizeof(rel), NULL, 0, NULL), 0);
 	fw_forget(w, e.nodeid, 1);
 	assert_false(fw_answered(w, unique));
@@ -274,7 +274,7 @@ static void release_under_a_parked_read(void **state)
 
 static void open_limit_EMFILE(void **state)
 {
-	static const struct cfs_limits limits = {.open_uid = 3};
+	static const struct cfs_limits limits = { .open_uid = 3 };
 	struct fw *w = fw_new(&limits);
 	struct fuse_entry_out e;
 	struct fuse_open_out o[3], more;
@@ -300,7 +300,7 @@ static void open_limit_EMFILE(void **state)
 
 static void parked_limit_EDQUOT(void **state)
 {
-	static const struct cfs_limits limits = {.parked_uid = 2};
+	static const struct cfs_limits limits = { .parked_uid = 2 };
 	struct fw *w = fw_new(&limits);
 	struct fuse_entry_out e;
 	struct fuse_open_out o;

@@ -195,7 +195,7 @@ static void a_removed_sandbox_ENOENT(void **state)
 	assert_int_equal(fw_poll(w, node, fh, 3, true, &events), 0);
 	assert_int_equal(fw_rmdir(w, "run/a"), 0);
 	fw_run(w);
-	assert_int_equal(w->npolls, 1); /* tail is not left waiting */
+	assert_int_equal(w->npolls, 1);					  /* tail is not left waiting */
 	assert_int_equal(fw_read(w, node, fh, O_RDONLY, 0, buf, 100), 3); /* what was there */
 	assert_int_equal(fw_open(w, e.nodeid, O_RDONLY, &o), -ENOENT);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rule 2: sizes are true, texts are frozen, mtime moves only with content. (fw_cat checks LOOKUP, GETATTR and read against each other.) */
+/* Rule 2: sizes are true, texts are frozen, mtime moves only with content. (fw_cat checks LOOKUP, GETATTR and read
+ * against each other.) */
 #include <errno.h>
 #include <poll.h>
 #include "fusewire.h"
@@ -65,7 +66,8 @@ static void an_unchanged_text_keeps_node_and_time(void **state)
 static void a_control_file_has_a_node_for_each_lookup(void **state)
 {
 	struct fw *w = *state;
-	static const char *const paths[] = {"run/a/ctl", "run/a/cmd", "run/a/env", "run/a/limits/pids", "run/a/stdin"};
+	static const char *const paths[] = { "run/a/ctl", "run/a/cmd", "run/a/env", "run/a/limits/pids",
+					     "run/a/stdin" };
 
 	fake_sandbox(w->reg, "a", 0);
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
@@ -81,7 +83,8 @@ static void a_control_file_has_a_node_for_each_lookup(void **state)
 /* Nothing is remembered that can change: a removed sandbox vanishes at once, a name used again is fresh. */
 static void timeouts(void **state)
 {
-	static const char *const paths[] = {"version", "health.json", "run/a", "run/a/status", "run/a/cmd", "run/a/wait", "run/a/stdout"};
+	static const char *const paths[] = { "version",	  "health.json", "run/a",	"run/a/status",
+					     "run/a/cmd", "run/a/wait",	 "run/a/stdout" };
 	struct fw *w = *state;
 	struct fuse_entry_out e;
 
@@ -102,13 +105,13 @@ static void texts(void **state)
 {
 	struct fw *w = *state;
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
-	struct err e = {0};
+	struct err e = { 0 };
 
 	cat_is(w, "version", CRUCIBLE_VERSION "\n");
 	cat_is(w, "run/a/status", "ready\n");
 	cat_is(w, "run/a/error", "");
 	err_set(&e, -EINVAL, "sandbox a: words");
-	sandbox_fail(s, &(struct cfs_who){0, 0}, &e);
+	sandbox_fail(s, &(struct cfs_who){ 0, 0 }, &e);
 	cat_is(w, "run/a/error", "sandbox a: words\n");
 	cat_is(w, "run/a/uuid", "00000000-0000-4000-8000-000000000001\n");
 	cat_is(w, "run/a/ctl", sandbox_ctl_verbs);
@@ -139,7 +142,8 @@ static void what_shows_each_reader_its_own(void **state)
 
 static void records_cannot_be_written_EPERM(void **state)
 {
-	static const char *const paths[] = {"version", "run/a/status", "run/a/stdout", "run/a/info.json", "run/a/.wait", "run/a/uuid"};
+	static const char *const paths[] = { "version",		"run/a/status", "run/a/stdout",
+					     "run/a/info.json", "run/a/.wait",	"run/a/uuid" };
 	struct fw *w = *state;
 	struct fuse_entry_out e;
 	struct fuse_open_out o;

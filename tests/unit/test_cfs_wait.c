@@ -37,7 +37,8 @@ static void at_once_when_nothing_runs(void **state)
 	assert_true(fw_cat(w, "run/a/exec/1/.wait", buf, sizeof(buf)) > 0);
 }
 
-/* The kernel's part of an open(2) that is told ESTALE: look-up again, twice (the cached name is checked first), and open. */
+/* The kernel's part of an open(2) that is told ESTALE: look-up again, twice (the cached name is checked first), and
+ * open. */
 static void open_again(struct fw *w, const char *path, const char *content)
 {
 	struct fuse_entry_out checked, e;
@@ -73,13 +74,15 @@ static void blocks_until_the_end_then_ESTALE_once(void **state)
 	fw_run(w);
 	assert_int_equal(fw_take(w, open, NULL), -ESTALE);
 	open_again(w, "run/a/.wait", "\"exec\":1,");
-	/* Who opens the very node again (by /proc/self/fd, where no name is looked up) gets it without the page cache. */
+	/* Who opens the very node again (by /proc/self/fd, where no name is looked up) gets it without the page cache.
+	 */
 	assert_int_equal(fw_open(w, node, O_RDONLY, &o), 0);
 	assert_true(o.open_flags & FOPEN_DIRECT_IO);
 	assert_true(fw_read(w, node, o.fh, O_RDONLY, 0, buf, 300) > 0);
 }
 
-/* Told ESTALE when command 1 ended, and command 2 runs by the time the name is looked up again: command 1's record, at once. */
+/* Told ESTALE when command 1 ended, and command 2 runs by the time the name is looked up again: command 1's record, at
+ * once. */
 static void never_twice_in_a_row(void **state)
 {
 	struct fw *w = *state;
@@ -168,7 +171,7 @@ static void nonblocking_EAGAIN_then_poll(void **state)
 	assert_int_equal(w->npolls, 0);
 	fake_print(s, 1, 1, "x");
 	fw_run(w);
-	assert_int_equal(w->npolls, 0); /* not ready: not told */
+	assert_int_equal(w->npolls, 0);				       /* not ready: not told */
 	assert_int_equal(fw_poll(w, node, o.fh, 5, true, &events), 0); /* asked again: one handle is kept */
 	fake_end(s, 1, 0);
 	fw_run(w);
@@ -223,8 +226,8 @@ static void a_command_that_is_no_longer_kept_ENOENT(void **state)
 	assert_int_equal(fw_walk(w, "run/a/exec/1", &e), -ENOENT);
 }
 
-/* That it is quick is for the benchmark to say; here: all are kept, each is answered, the rest goes on. (The socket holds some hundred
- * answers at once, so most are interrupted first.) */
+/* That it is quick is for the benchmark to say; here: all are kept, each is answered, the rest goes on. (The socket
+ * holds some hundred answers at once, so most are interrupted first.) */
 static void a_thousand_readers(void **state)
 {
 	static uint64_t open[1000];

@@ -191,7 +191,9 @@ static int unmount_it(bool crash)
 	if (!crash)
 		return status;
 	snprintf(cmd, sizeof(cmd), "rm -rf --one-file-system %s", guest);
-	return system(cmd) ? 1 : 1;
+	if (system(cmd) != 0)
+		fprintf(stderr, "%s is left\n", guest);
+	return 1;
 }
 
 /* -- helpers ---------------------------------------------------------------------------------- */
@@ -253,6 +255,7 @@ static int clean(void **state)
 	(void)state;
 	tell('n');
 	tell('0');
+	tell('g');
 	return run("find . -mindepth 1 -delete", 0);
 }
 
@@ -502,6 +505,7 @@ static void test_a_hung_guest_delays_nobody_else(void **state)
 		MUST(kill(pid[i], SIGTERM));
 		assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
 	}
+	fprintf(stderr, "took %.3f\n", now() - t);
 	assert_true(now() - t < 0.3); /* each within 100 ms, all within that and what 64 processes cost */
 	tell('g');
 	assert_string_equal(get(at(fs, "f")), "f");
@@ -576,10 +580,10 @@ static void random_tree(const char *base)
 			continue;
 		if (what < 5)
 			mkdir(at(base, name), 0755);
-		else if (what < 9)
-			symlink(rnd(3) ? target : at("", target), at(base, name));
-		else
+		else if (what == 9)
 			mknod(at(base, name), S_IFREG | 0644, 0);
+		else if (symlink(rnd(3) ? target : at("", target), at(base, name)) < 0)
+			continue; /* taken, or nothing to stand in */
 	}
 }
 
@@ -771,7 +775,7 @@ int main(void)
 	/* In a process of its own, so that nothing is left behind when it hangs. */
 	pid = fork();
 	if (pid == 0) {
-		alarm(200);
+		alarm(100);
 		exit(cmocka_run_group_tests(tests, NULL, NULL));
 	}
 	close(order);

@@ -614,6 +614,23 @@ static void test_EINTR(void **state)
 	assert_int_equal(cfs_session_parked(gw->cs), 0);
 }
 
+/* As on a local disk, a signal does not end what takes a moment only. */
+static void test_an_answer_just_behind_the_interrupt_counts(void **state)
+{
+	uint64_t root = gw_node(""), u;
+
+	(void)state;
+	gw_put("f", "");
+	g->hung = true;
+	u = fw_send(gw, FUSE_UNLINK, root, "f", 2, NULL, 0);
+	fw_run(gw);
+	fw_interrupt(gw, u);
+	assert_false(fw_answered(gw, u));
+	fake_guest_go_on(g);
+	fw_run(gw);
+	assert_int_equal(fw_take(gw, u, NULL), 0);
+}
+
 /* A rename that the guest has done already and we have not heard of yet must not make a look-up below it fail. */
 static void test_a_rename_overtakes_a_lookup(void **state)
 {
@@ -850,6 +867,7 @@ int main(void)
 		TEST(test_EBUSY_too_much_outstanding),
 		TEST(test_ETIMEDOUT_and_those_behind_it),
 		TEST(test_EINTR),
+		TEST(test_an_answer_just_behind_the_interrupt_counts),
 		TEST(test_a_rename_overtakes_a_lookup),
 		TEST(test_EIO_answers_of_another_kind),
 		TEST(test_spoilt_answers_do_no_harm),

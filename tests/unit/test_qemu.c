@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* QEMU as an engine: its command line, what it says of itself, and the calls over its monitor, against a fake and against the real one. */
+/* QEMU as an engine: its command line, what it says of itself, and the calls over its monitor, against a fake and
+ * against the real one. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -21,13 +22,19 @@
 #include "base/proc.h"
 #include "vmm/engine.h"
 
-/* -- the command line ----------------------------------------------------------------------------------------- */
+/* -- the command line -------------------------------------------------------------------------- */
 
 static struct engine_machine machine(void)
 {
-	return (struct engine_machine){.accel = ACCEL_TCG, .memory_mib = 512, .vcpus = 2, .tsc_khz = 2596120,
-				       .kernel = "/boot/b/vmlinux", .initrd = "/boot/b/initramfs", .disk = true,
-				       .base_format = "raw", .overlay_format = "qcow2"};
+	return (struct engine_machine){ .accel = ACCEL_TCG,
+					.memory_mib = 512,
+					.vcpus = 2,
+					.tsc_khz = 2596120,
+					.kernel = "/boot/b/vmlinux",
+					.initrd = "/boot/b/initramfs",
+					.disk = true,
+					.base_format = "raw",
+					.overlay_format = "qcow2" };
 }
 
 static void joined(const struct engine_command *c, char *out, size_t cap)
@@ -40,18 +47,17 @@ static void joined(const struct engine_command *c, char *out, size_t cap)
 	assert_true(at < cap);
 }
 
-#define START                                                                                                                    \
-	"qemu-system-x86_64\n-M\nmicrovm,acpi=on,memory-backend=ram\n"
-#define BEFORE_KERNEL                                                                                                            \
-	"-nodefaults\n-no-user-config\n-no-reboot\n-display\nnone\n-sandbox\n"                                                   \
+#define START "qemu-system-x86_64\n-M\nmicrovm,acpi=on,memory-backend=ram\n"
+#define BEFORE_KERNEL                                                          \
+	"-nodefaults\n-no-user-config\n-no-reboot\n-display\nnone\n-sandbox\n" \
 	"on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny\n"
-#define PORTS                                                                                                                    \
-	"-chardev\nsocket,id=monitor,fd=3\n-mon\nchardev=monitor,mode=control\n"                                                 \
-	"-add-fd\nfd=6,set=3\n-chardev\nfile,id=console,path=/dev/fdset/3,append=on\n-serial\nchardev:console\n"                 \
-	"-chardev\nsocket,id=control,fd=4\n-chardev\nsocket,id=bulk,fd=5\n"                                                      \
-	"-device\nvirtio-serial-device,id=ports,max_ports=3\n"                                                                   \
-	"-device\nvirtserialport,bus=ports.0,nr=1,chardev=control,name=control,id=port1\n"                                       \
-	"-device\nvirtserialport,bus=ports.0,nr=2,chardev=bulk,name=bulk,id=port2\n"                                             \
+#define PORTS                                                                                                    \
+	"-chardev\nsocket,id=monitor,fd=3\n-mon\nchardev=monitor,mode=control\n"                                 \
+	"-add-fd\nfd=6,set=3\n-chardev\nfile,id=console,path=/dev/fdset/3,append=on\n-serial\nchardev:console\n" \
+	"-chardev\nsocket,id=control,fd=4\n-chardev\nsocket,id=bulk,fd=5\n"                                      \
+	"-device\nvirtio-serial-device,id=ports,max_ports=3\n"                                                   \
+	"-device\nvirtserialport,bus=ports.0,nr=1,chardev=control,name=control,id=port1\n"                       \
+	"-device\nvirtserialport,bus=ports.0,nr=2,chardev=bulk,name=bulk,id=port2\n"                             \
 	"-object\nrng-builtin,id=entropy\n-device\nvirtio-rng-device,rng=entropy,id=rng0\n"
 
 /* What the guest sees hangs on each word of this: a change of it is a change of the machine's shape (snapshots!). */
@@ -59,31 +65,33 @@ static void test_golden_tcg(void **state)
 {
 	struct engine_machine m = machine();
 	struct engine_command c;
-	struct err e = {0};
+	struct err e = { 0 };
 	char text[8192];
 
 	(void)state;
 	assert_int_equal(engine_qemu.command(&m, &c, &e), 0);
 	joined(&c, text, sizeof(text));
-	assert_string_equal(text, START "-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax\n-m\n512M\n-smp\n2\n"
-					"-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
-					"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
-					"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 crucible.root=vda crucible.rootfs=ext4\n" PORTS
-					"-add-fd\nfd=7,set=4\n-add-fd\nfd=8,set=5\n"
-					"-blockdev\ndriver=file,node-name=base-file,filename=/dev/fdset/4,read-only=on,locking=off\n"
-					"-blockdev\ndriver=raw,node-name=base,file=base-file,read-only=on\n"
-					"-blockdev\ndriver=file,node-name=overlay-file,filename=/dev/fdset/5,locking=off,discard=unmap,"
-					"cache.no-flush=on\n"
-					"-blockdev\ndriver=qcow2,node-name=overlay,file=overlay-file,backing=base,discard=unmap,"
-					"cache.no-flush=on\n"
-					"-device\nvirtio-blk-device,drive=overlay,id=disk0,werror=enospc,rerror=report\n");
+	assert_string_equal(
+		text, START
+		"-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax\n-m\n512M\n-smp\n2\n"
+		"-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
+		"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
+		"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 crucible.root=vda crucible.rootfs=ext4\n" PORTS
+		"-add-fd\nfd=7,set=4\n-add-fd\nfd=8,set=5\n"
+		"-blockdev\ndriver=file,node-name=base-file,filename=/dev/fdset/4,read-only=on,locking=off\n"
+		"-blockdev\ndriver=raw,node-name=base,file=base-file,read-only=on\n"
+		"-blockdev\ndriver=file,node-name=overlay-file,filename=/dev/fdset/5,locking=off,discard=unmap,"
+		"cache.no-flush=on\n"
+		"-blockdev\ndriver=qcow2,node-name=overlay,file=overlay-file,backing=base,discard=unmap,"
+		"cache.no-flush=on\n"
+		"-device\nvirtio-blk-device,drive=overlay,id=disk0,werror=enospc,rerror=report\n");
 }
 
 static void test_golden_kvm_without_disk(void **state)
 {
 	struct engine_machine m = machine();
 	struct engine_command c;
-	struct err e = {0};
+	struct err e = { 0 };
 	char text[8192];
 
 	(void)state;
@@ -105,7 +113,7 @@ static void test_command_einval(void **state)
 {
 	struct engine_machine m;
 	struct engine_command c;
-	struct err e = {0};
+	struct err e = { 0 };
 	static char endless[10000];
 
 	(void)state;
@@ -157,7 +165,7 @@ static void test_tsc(void **state)
 	assert_in_range(b, a - a / 1000, a + a / 1000);
 }
 
-/* -- probe --------------------------------------------------------------------------------------------------------- */
+/* -- probe ------------------------------------------------------------------------------------- */
 
 static char script[200];
 
@@ -165,9 +173,11 @@ static char script[200];
 static const char *fake_qemu(const char *version, const char *accels)
 {
 	char text[400];
-	int n = snprintf(text, sizeof(text), "#!/bin/sh\ncase $1 in --version) %s;; -accel) %s;; esac\n", version, accels);
+	int n = snprintf(text, sizeof(text), "#!/bin/sh\ncase $1 in --version) %s;; -accel) %s;; esac\n", version,
+			 accels);
 
-	snprintf(script, sizeof(script), "%s/test_qemu.%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+	snprintf(script, sizeof(script), "%s/test_qemu.%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+		 (int)getpid());
 	unlink(script);
 	assert_int_equal(fd_replace(AT_FDCWD, script, text, (size_t)n, 0755, false), 0);
 	return script;
@@ -176,7 +186,7 @@ static const char *fake_qemu(const char *version, const char *accels)
 static void test_probe(void **state)
 {
 	struct engine_info info;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	assert_int_equal(engine_qemu.probe(fake_qemu("echo 'QEMU emulator version 8.2.1 (Debian 1:8)'",
@@ -195,7 +205,7 @@ static void test_probe(void **state)
 static void test_probe_enoent(void **state)
 {
 	struct engine_info info;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	assert_int_equal(engine_qemu.probe("/nonexistent/qemu", &info, &e), -ENOENT);
@@ -205,7 +215,7 @@ static void test_probe_enoent(void **state)
 static void test_probe_enosys_and_eio(void **state)
 {
 	struct engine_info info;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	(void)state;
 	assert_int_equal(engine_qemu.probe(fake_qemu("echo version 7.1.9", "echo tcg"), &info, &e), -ENOSYS);
@@ -218,7 +228,7 @@ static void test_probe_enosys_and_eio(void **state)
 	unlink(script);
 }
 
-/* -- the calls ------------------------------------------------------------------------------------------------------- */
+/* -- the calls --------------------------------------------------------------------------------- */
 
 struct fix {
 	struct loop *loop;
@@ -261,8 +271,8 @@ static void until(struct fix *f, const int *n, int want)
 
 static void connect_to(struct fix *f, int fd)
 {
-	static const struct engine_events events = {.on_event = on_event};
-	struct err e = {0};
+	static const struct engine_events events = { .on_event = on_event };
+	struct err e = { 0 };
 
 	assert_int_equal(engine_qemu.connect(f->loop, fd, &events, f, &f->engine, &e), 0);
 }
@@ -374,12 +384,13 @@ static void test_events(void **state)
 	       "{\"event\":\"BLOCK_IO_ERROR\",\"data\":{\"operation\":\"read\",\"reason\":\"bad\\nsector\"}}\n");
 	fd_close(&f->far);
 	until(f, &f->gone, 1);
-	snprintf(want, sizeof(want),
-		 "%d:the guest powered off;%d:odd?one;%d:;%d:the guest's kernel panicked;"
-		 "%d:the host's disk is full: the machine is paused; make room and resume it;%d:the disk failed on a read: bad?sector;"
-		 "%d:its monitor closed;",
-		 ENGINE_EV_SHUTDOWN, ENGINE_EV_SHUTDOWN, ENGINE_EV_SHUTDOWN, ENGINE_EV_PANICKED, ENGINE_EV_IO_ERROR,
-		 ENGINE_EV_IO_ERROR, ENGINE_EV_GONE);
+	snprintf(
+		want, sizeof(want),
+		"%d:the guest powered off;%d:odd?one;%d:;%d:the guest's kernel panicked;"
+		"%d:the host's disk is full: the machine is paused; make room and resume it;%d:the disk failed on a read: bad?sector;"
+		"%d:its monitor closed;",
+		ENGINE_EV_SHUTDOWN, ENGINE_EV_SHUTDOWN, ENGINE_EV_SHUTDOWN, ENGINE_EV_PANICKED, ENGINE_EV_IO_ERROR,
+		ENGINE_EV_IO_ERROR, ENGINE_EV_GONE);
 	assert_string_equal(f->events, want);
 	over(f);
 }
@@ -470,7 +481,8 @@ static void test_free_inside_of_an_event(void **state)
 	over(f);
 }
 
-/* -- the real one -------------------------------------------------------------------------------------------------------- */
+/* -- the real one
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void skip_because(const char *why)
 {
@@ -484,12 +496,20 @@ static void skip_because(const char *why)
 
 static void test_real_pause_save_quit(void **state)
 {
-	static char *argv[] = {(char *)"qemu-system-x86_64", (char *)"-M", (char *)"none", (char *)"-nodefaults", (char *)"-display",
-			       (char *)"none", (char *)"-chardev", (char *)"socket,id=m,fd=3", (char *)"-mon",
-			       (char *)"chardev=m,mode=control", NULL};
+	static char *argv[] = { (char *)"qemu-system-x86_64",
+				(char *)"-M",
+				(char *)"none",
+				(char *)"-nodefaults",
+				(char *)"-display",
+				(char *)"none",
+				(char *)"-chardev",
+				(char *)"socket,id=m,fd=3",
+				(char *)"-mon",
+				(char *)"chardev=m,mode=control",
+				NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	struct engine_info info;
-	struct err e = {0};
+	struct err e = { 0 };
 	struct fix *f;
 	char path[200];
 	int pair[2], fd, status;
@@ -516,7 +536,8 @@ static void test_real_pause_save_quit(void **state)
 	assert_int_equal(engine_qemu.pause(f->engine, 10000, on_done, f), 0);
 	until(f, &f->done, 1);
 	assert_int_equal(f->code, 0);
-	snprintf(path, sizeof(path), "%s/test_qemu.state.%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+	snprintf(path, sizeof(path), "%s/test_qemu.state.%d", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+		 (int)getpid());
 	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	unlink(path);

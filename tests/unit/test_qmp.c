@@ -21,7 +21,7 @@
 
 #define GREETING "{\"QMP\": {\"version\": {}, \"capabilities\": [\"oob\"]}}\r\n"
 
-/* -- the parser -------------------------------------------------------------------------------------------- */
+/* -- the parser -------------------------------------------------------------------------------- */
 
 static int count_object(void *arg, struct json_object *o)
 {
@@ -53,8 +53,9 @@ static void test_parser_takes_any_cut(void **state)
 
 static void test_parser_ebadmsg(void **state)
 {
-	static const char *const bad[] = {"[1]\n", "1\n", "\"a\"\n", "{\"a\":}\n", "{a:1}\n", "{} {}\n", "{\"a\":1,}\n",
-					  "\x01\n", "{\"a\":\"\xff\"}\n", " \n", "{\"a\":\n1}\n"};
+	static const char *const bad[] = { "[1]\n",	   "1\n",	   "\"a\"\n", "{\"a\":}\n",	    "{a:1}\n",
+					   "{} {}\n",	   "{\"a\":1,}\n", "\x01\n",  "{\"a\":\"\xff\"}\n", " \n",
+					   "{\"a\":\n1}\n" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -86,7 +87,8 @@ static void test_parser_object_too_large(void **state)
 	qmp_parser_init(&p);
 	assert_int_equal(qmp_parser_feed(&p, text, QMP_OBJECT_MAX + 1, count_object, &n), 0);
 	for (size_t at = 0; at < QMP_OBJECT_MAX + 1; at += 100000)
-		assert_int_equal(qmp_parser_feed(&p, text + at, QMP_OBJECT_MAX + 1 - at < 100000 ? QMP_OBJECT_MAX + 1 - at : 100000,
+		assert_int_equal(qmp_parser_feed(&p, text + at,
+						 QMP_OBJECT_MAX + 1 - at < 100000 ? QMP_OBJECT_MAX + 1 - at : 100000,
 						 count_object, &n),
 				 0);
 	assert_int_equal(n, 2);
@@ -94,15 +96,15 @@ static void test_parser_object_too_large(void **state)
 	free(text);
 }
 
-/* -- a connection ---------------------------------------------------------------------------------------------- */
+/* -- a connection ------------------------------------------------------------------------------ */
 
 struct fix {
 	struct loop *loop;
 	struct qmp *qmp;
-	int far;	  /* the monitor's end; non-blocking */
-	char in[65536];	  /* what the client sent, until taken */
+	int far;	/* the monitor's end; non-blocking */
+	char in[65536]; /* what the client sent, until taken */
 	size_t in_len;
-	int fd;		  /* the last descriptor that came, -1 */
+	int fd; /* the last descriptor that came, -1 */
 
 	int ready, gone, done, code;
 	bool free_in_event, free_in_done, free_in_gone;
@@ -155,8 +157,10 @@ static void hear(struct fix *f)
 		char space[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
-	struct iovec iov = {f->in + f->in_len, sizeof(f->in) - 1 - f->in_len};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct iovec iov = { f->in + f->in_len, sizeof(f->in) - 1 - f->in_len };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	ssize_t n = recvmsg(f->far, &m, MSG_CMSG_CLOEXEC);
 
 	if (n <= 0)
@@ -208,7 +212,7 @@ static void answer(struct fix *f, unsigned long long id, const char *what)
 
 static struct fix *connected(void)
 {
-	static const struct qmp_ops ops = {.on_ready = on_ready, .on_event = on_event, .on_gone = on_gone};
+	static const struct qmp_ops ops = { .on_ready = on_ready, .on_event = on_event, .on_gone = on_gone };
 	struct fix *f = calloc(1, sizeof(*f));
 	int pair[2];
 
@@ -266,7 +270,7 @@ static void test_negotiation_comes_first(void **state)
 static void test_answers_are_matched_by_id(void **state)
 {
 	struct fix *f = ready();
-	struct fix other = {0};
+	struct fix other = { 0 };
 	unsigned long long id;
 
 	(void)state;
@@ -289,8 +293,10 @@ static void test_events(void **state)
 	int heard = 0;
 
 	(void)state;
-	say(f, "{\"event\": \"STOP\", \"timestamp\": {}}\r\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true}}\r\n");
-	for (uint64_t end = now_ns() + 5000000000ull; now_ns() < end && !heard; heard = strstr(f->events, "SHUTDOWN") != NULL)
+	say(f,
+	    "{\"event\": \"STOP\", \"timestamp\": {}}\r\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true}}\r\n");
+	for (uint64_t end = now_ns() + 5000000000ull; now_ns() < end && !heard;
+	     heard = strstr(f->events, "SHUTDOWN") != NULL)
 		loop_once(f->loop, 50);
 	assert_string_equal(f->events, "STOP;SHUTDOWN+;");
 	over(f);
@@ -362,8 +368,14 @@ static void test_epipe_ends_every_call(void **state)
 static void test_nonsense_ends_it(void **state)
 {
 	static const char *const bad[] = {
-		"hello\r\n", "{\"return\": {}}\r\n", "{\"return\": {}, \"id\": 99}\r\n", "{\"return\": {}, \"id\": \"1\"}\r\n",
-		"{\"event\": 1}\r\n", "{\"event\": \"X\", \"data\": 1}\r\n", "{\"x\": 1}\r\n", "{}\n",
+		"hello\r\n",
+		"{\"return\": {}}\r\n",
+		"{\"return\": {}, \"id\": 99}\r\n",
+		"{\"return\": {}, \"id\": \"1\"}\r\n",
+		"{\"event\": 1}\r\n",
+		"{\"event\": \"X\", \"data\": 1}\r\n",
+		"{\"x\": 1}\r\n",
+		"{}\n",
 	};
 
 	(void)state;

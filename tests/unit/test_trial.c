@@ -18,12 +18,19 @@
 #include "base/proc.h"
 #include "vmm/trial.h"
 
-static const struct engine_info info_kvm = {.name = "qemu", .version = "7.2.22", .caps = ENGINE_CAP_TCG | ENGINE_CAP_KVM};
+static const struct engine_info info_kvm = { .name = "qemu",
+					     .version = "7.2.22",
+					     .caps = ENGINE_CAP_TCG | ENGINE_CAP_KVM };
 
 static struct engine_machine machine(void)
 {
-	return (struct engine_machine){.memory_mib = 512, .vcpus = 1, .kernel = "/k", .initrd = "/i", .disk = true,
-				       .base_format = "raw", .overlay_format = "qcow2"};
+	return (struct engine_machine){ .memory_mib = 512,
+					.vcpus = 1,
+					.kernel = "/k",
+					.initrd = "/i",
+					.disk = true,
+					.base_format = "raw",
+					.overlay_format = "qcow2" };
 }
 
 struct fix {
@@ -40,9 +47,9 @@ struct fix {
 static void spawn(void *arg, struct trial *t, const struct engine_command *cmd, const int *fds, size_t nfds, int log)
 {
 	struct fix *f = arg;
-	char *argv[] = {(char *)"sh", (char *)"-c", (char *)f->script, NULL};
+	char *argv[] = { (char *)"sh", (char *)"-c", (char *)f->script, NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
-	struct err e = {0};
+	struct err e = { 0 };
 
 	f->spawned++;
 	for (size_t i = 0; i < cmd->argc; i++) {
@@ -83,12 +90,12 @@ static void done(void *arg, const struct trial_outcome *o)
 	f->outcome = *o;
 }
 
-static const struct trial_ops ops = {.spawn = spawn, .kill = kill_it, .done = done};
+static const struct trial_ops ops = { .spawn = spawn, .kill = kill_it, .done = done };
 
 static void begin(struct fix *f, const struct engine_info *info, uint32_t timeout_ms)
 {
 	struct engine_machine m = machine();
-	struct err e = {0};
+	struct err e = { 0 };
 
 	assert_int_equal(loop_new(&f->loop), 0);
 	assert_int_equal(trial_new(f->loop, &engine_qemu, info, &m, timeout_ms, &ops, f, &f->trial, &e), 0);
@@ -119,7 +126,10 @@ static void expect(struct fix *f, enum engine_accel accel, const char *words)
 static void test_a_guest_speaks(void **state)
 {
 	/* A STAGE frame with five bytes, in two pieces. */
-	struct fix f = {.script = "printf '\\005\\0\\0\\0\\005\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0he' >&4; printf llo >&4; exec sleep 100"};
+	struct fix f = {
+		.script =
+			"printf '\\005\\0\\0\\0\\005\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0he' >&4; printf llo >&4; exec sleep 100"
+	};
 
 	(void)state;
 	begin(&f, &info_kvm, 15000);
@@ -131,18 +141,22 @@ static void test_a_guest_speaks(void **state)
 
 static void test_the_engine_aborts(void **state)
 {
-	struct fix f = {.script = "echo 'qemu-system-x86_64: warning: host does not' >&2; "
-				  "echo 'qemu-system-x86_64: error: failed to set MSR 0x48 to 0x0' >&2; echo garbage >&6; kill -ABRT $$"};
+	struct fix f = {
+		.script =
+			"echo 'qemu-system-x86_64: warning: host does not' >&2; "
+			"echo 'qemu-system-x86_64: error: failed to set MSR 0x48 to 0x0' >&2; echo garbage >&6; kill -ABRT $$"
+	};
 
 	(void)state;
 	begin(&f, &info_kvm, 15000);
-	expect(&f, ACCEL_TCG, "no guest boots with it: the engine ended: qemu-system-x86_64: error: failed to set MSR 0x48 to 0x0");
+	expect(&f, ACCEL_TCG,
+	       "no guest boots with it: the engine ended: qemu-system-x86_64: error: failed to set MSR 0x48 to 0x0");
 	assert_int_equal(f.spawned, 1);
 }
 
 static void test_nothing_is_heard(void **state)
 {
-	struct fix f = {.script = "printf 'Booting\\r\\n[ 0.0] stuck here' >&6; exec sleep 100"};
+	struct fix f = { .script = "printf 'Booting\\r\\n[ 0.0] stuck here' >&6; exec sleep 100" };
 
 	(void)state;
 	begin(&f, &info_kvm, 1000);
@@ -152,7 +166,7 @@ static void test_nothing_is_heard(void **state)
 
 static void test_not_our_agent(void **state)
 {
-	struct fix f = {.script = "printf 'login: wwwwwwwwwwwwwwww' >&4; exec sleep 100"};
+	struct fix f = { .script = "printf 'login: wwwwwwwwwwwwwwww' >&4; exec sleep 100" };
 
 	(void)state;
 	begin(&f, &info_kvm, 15000);
@@ -161,7 +175,7 @@ static void test_not_our_agent(void **state)
 
 static void test_it_can_not_be_started(void **state)
 {
-	struct fix f = {.script = NULL};
+	struct fix f = { .script = NULL };
 
 	(void)state;
 	begin(&f, &info_kvm, 15000);
@@ -172,7 +186,7 @@ static void test_it_can_not_be_started(void **state)
 static void test_an_engine_without_kvm(void **state)
 {
 	struct engine_info info = info_kvm;
-	struct fix f = {0};
+	struct fix f = { 0 };
 
 	(void)state;
 	info.caps = ENGINE_CAP_TCG;
@@ -183,7 +197,7 @@ static void test_an_engine_without_kvm(void **state)
 
 static void test_a_host_without_kvm(void **state)
 {
-	struct fix f = {0};
+	struct fix f = { 0 };
 
 	(void)state;
 	trial_kvm_device = "/nonexistent/kvm";
@@ -195,7 +209,7 @@ static void test_a_host_without_kvm(void **state)
 
 static void test_freed_while_it_runs(void **state)
 {
-	struct fix f = {.script = "exec sleep 100", .later = true};
+	struct fix f = { .script = "exec sleep 100", .later = true };
 
 	(void)state;
 	begin(&f, &info_kvm, 15000);
@@ -210,11 +224,11 @@ static void test_freed_while_it_runs(void **state)
 	loop_free(f.loop);
 }
 
-/* -- remembering ------------------------------------------------------------------------------------------------- */
+/* -- remembering ------------------------------------------------------------------------------- */
 
 static void test_outcome_round_trip(void **state)
 {
-	struct trial_outcome a = {.accel = ACCEL_KVM, .reason = "a \"good\" one"}, b;
+	struct trial_outcome a = { .accel = ACCEL_KVM, .reason = "a \"good\" one" }, b;
 	struct trial_key key, other;
 	struct buf text;
 
@@ -229,7 +243,10 @@ static void test_outcome_round_trip(void **state)
 	assert_string_equal(b.reason, a.reason);
 	for (int i = 0; i < 4; i++) {
 		other = key;
-		(i == 0 ? other.host_boot_id : i == 1 ? other.host_kernel : i == 2 ? other.engine : other.bootid)[0] ^= 1;
+		(i == 0	  ? other.host_boot_id
+		 : i == 1 ? other.host_kernel
+		 : i == 2 ? other.engine
+			  : other.bootid)[0] ^= 1;
 		assert_int_equal(trial_outcome_parse(text.data, text.len, &other, &b), -ESTALE);
 	}
 	buf_fini(&text);
@@ -237,9 +254,12 @@ static void test_outcome_round_trip(void **state)
 
 static void test_outcome_einval(void **state)
 {
-	struct trial_key key = {.host_boot_id = "i", .host_kernel = "k", .engine = "e", .bootid = "b"};
+	struct trial_key key = { .host_boot_id = "i", .host_kernel = "k", .engine = "e", .bootid = "b" };
 	static const char *const bad[] = {
-		"", "[]", "{}", "{\"host_boot_id\":\"i\"}",
+		"",
+		"[]",
+		"{}",
+		"{\"host_boot_id\":\"i\"}",
 		"{\"host_boot_id\":\"i\",\"host_kernel\":\"k\",\"engine\":\"e\",\"bootid\":\"b\",\"accel\":\"hvf\",\"reason\":\"\"}",
 		"{\"host_boot_id\":\"i\",\"host_kernel\":\"k\",\"engine\":\"e\",\"bootid\":\"b\",\"accel\":\"kvm\"}",
 	};
@@ -253,11 +273,11 @@ static void test_outcome_einval(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_a_guest_speaks),	     cmocka_unit_test(test_the_engine_aborts),
-		cmocka_unit_test(test_nothing_is_heard),     cmocka_unit_test(test_not_our_agent),
+		cmocka_unit_test(test_a_guest_speaks),	      cmocka_unit_test(test_the_engine_aborts),
+		cmocka_unit_test(test_nothing_is_heard),      cmocka_unit_test(test_not_our_agent),
 		cmocka_unit_test(test_it_can_not_be_started), cmocka_unit_test(test_an_engine_without_kvm),
-		cmocka_unit_test(test_a_host_without_kvm),   cmocka_unit_test(test_freed_while_it_runs),
-		cmocka_unit_test(test_outcome_round_trip),   cmocka_unit_test(test_outcome_einval),
+		cmocka_unit_test(test_a_host_without_kvm),    cmocka_unit_test(test_freed_while_it_runs),
+		cmocka_unit_test(test_outcome_round_trip),    cmocka_unit_test(test_outcome_einval),
 	};
 
 	trial_kvm_device = "/dev/null"; /* one that is there, on every host */

@@ -28,6 +28,7 @@ make_initramfs() { # BOOT_DIR
 		ln -s busybox "$tree/bin/$a"
 	done
 	cp "$S/key.pub" "$tree/authorized_keys"
+	install -m 0755 "$HERE/guest-services.sh" "$tree/services"
 	{
 		cat "$1/initramfs"
 		(cd "$tree" && find . | cpio --quiet -R 0:0 -o -H newc)

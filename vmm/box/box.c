@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * A box begins with its descriptors and nothing else; START from the daemon brings the configuration, and box_start() makes the
- * rest. From then on three things can tell of an end: the monitor, the pidfd and the agent's ports. When an engine dies all of them
- * do, within microseconds and in any order; the monitor knows the reason. So the others only start a short timer (settle), and the end
- * comes with the monitor's words, or without when it has none.
+ * A box begins with its descriptors and nothing else; START from the daemon brings the configuration, and box_start()
+ * makes the rest. From then on three things can tell of an end: the monitor, the pidfd and the agent's ports. When an
+ * engine dies all of them do, within microseconds and in any order; the monitor knows the reason. So the others only
+ * start a short timer (settle), and the end comes with the monitor's words, or without when it has none.
  *
- * Every end is the same: box_end() takes note of the words and defers finish(), because it is called from deep inside of callbacks.
- * finish() ends the commands, tells the daemon, lets go of everything, and waits only for the last messages to get out.
+ * Every end is the same: box_end() takes note of the words and defers finish(), because it is called from deep inside
+ * of callbacks. finish() ends the commands, tells the daemon, lets go of everything, and waits only for the last
+ * messages to get out.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ void box_set_state(struct box *b, enum box_state s, const char *words)
 	box_say_state(b);
 }
 
-/* -- the end ------------------------------------------------------------------------------------------------ */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 static void over(struct box *b)
 {
@@ -107,7 +108,7 @@ void box_end(struct box *b, const char *words)
 		over(b); /* no memory even for that: the process ends, the daemon sees it */
 }
 
-/* -- the engine ------------------------------------------------------------------------------------------------ */
+/* -- the engine -------------------------------------------------------------------------------- */
 
 static void end_by_engine(struct box *b, const char *detail)
 {
@@ -119,8 +120,8 @@ static void end_by_engine(struct box *b, const char *detail)
 
 		console_drain(b->console);
 		console_tail(b->console, tail, sizeof(tail));
-		snprintf(b->state_words, sizeof(b->state_words), "%.200s before the guest was ready%s%s", words, *tail ? "; console: " : "",
-			 tail);
+		snprintf(b->state_words, sizeof(b->state_words), "%.200s before the guest was ready%s%s", words,
+			 *tail ? "; console: " : "", tail);
 		box_end(b, b->state_words);
 		return;
 	}
@@ -144,7 +145,8 @@ static void on_settled(void *arg)
 /* Something has ended; why, the monitor will tell at once if it can. */
 static void settle(struct box *b)
 {
-	if (!b->settle_timer && !b->ending && loop_timer(b->loop, in_ms(b->t.settle_ms), on_settled, b, &b->settle_timer) < 0)
+	if (!b->settle_timer && !b->ending &&
+	    loop_timer(b->loop, in_ms(b->t.settle_ms), on_settled, b, &b->settle_timer) < 0)
 		on_settled(b);
 }
 
@@ -229,7 +231,7 @@ void box_quit_engine(struct box *b)
 		box_end(b, "");
 }
 
-/* -- the guest --------------------------------------------------------------------------------------------------- */
+/* -- the guest --------------------------------------------------------------------------------- */
 
 static void on_stage(void *arg, const char *words)
 {
@@ -289,7 +291,7 @@ static void on_boot_timer(void *arg)
 	box_end(b, words);
 }
 
-/* -- the beginning ------------------------------------------------------------------------------------------------ */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 static int *fd_of(struct box *b, enum box_fd which)
 {
@@ -298,18 +300,23 @@ static int *fd_of(struct box *b, enum box_fd which)
 
 int box_start(struct box *b, struct err *e)
 {
-	static const struct engine_events engine_events = {.on_event = on_engine};
-	static const struct guest_ops guest_ops = {.on_stage = on_stage, .on_ready = on_ready, .on_gone = on_guest_gone};
+	static const struct engine_events engine_events = { .on_event = on_engine };
+	static const struct guest_ops guest_ops = { .on_stage = on_stage,
+						    .on_ready = on_ready,
+						    .on_gone = on_guest_gone };
 	int r;
 
 	b->configured = true;
 	r = queue_new(b->loop, b->dirfd, &b->config, &b->t, &box_queue_ops, b, &b->queue, e);
 	if (r == 0)
-		r = console_new(b->loop, take_fd(fd_of(b, BOX_FD_CONSOLE)), b->dirfd, b->t.console_keep, &b->console, e);
+		r = console_new(b->loop, take_fd(fd_of(b, BOX_FD_CONSOLE)), b->dirfd, b->t.console_keep, &b->console,
+				e);
 	if (r == 0)
-		r = b->engine_ops->connect(b->loop, take_fd(fd_of(b, BOX_FD_MONITOR)), &engine_events, b, &b->engine, e);
+		r = b->engine_ops->connect(b->loop, take_fd(fd_of(b, BOX_FD_MONITOR)), &engine_events, b, &b->engine,
+					   e);
 	if (r == 0) {
-		r = guest_new(b->loop, take_fd(fd_of(b, BOX_FD_CONTROL)), take_fd(fd_of(b, BOX_FD_BULK)), &guest_ops, b, &b->guest);
+		r = guest_new(b->loop, take_fd(fd_of(b, BOX_FD_CONTROL)), take_fd(fd_of(b, BOX_FD_BULK)), &guest_ops, b,
+			      &b->guest);
 		if (r < 0)
 			err_set(e, r, "the agent's ports: %s", err_name(r));
 	}
@@ -323,8 +330,8 @@ int box_start(struct box *b, struct err *e)
 	return r;
 }
 
-int box_new(struct loop *l, struct box_params *p, void (*on_over)(void *arg, const char *words), void *arg, struct box **ret,
-	    struct err *e)
+int box_new(struct loop *l, struct box_params *p, void (*on_over)(void *arg, const char *words), void *arg,
+	    struct box **ret, struct err *e)
 {
 	struct box *b = calloc(1, sizeof(*b));
 	int r = b ? 0 : -ENOMEM;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole box: one sandbox's machine, guest, commands and daemon tied together. See state.h for its states. Thread: the loop's. */
+/* A whole box: one sandbox's machine, guest, commands and daemon tied together. See state.h for its states. Thread: the
+ * loop's. */
 #ifndef CRUCIBLE_VMM_BOX_CORE_H
 #define CRUCIBLE_VMM_BOX_CORE_H
 
@@ -15,10 +16,10 @@ struct box_params {
 };
 
 struct box;
-/* @on_over: called once, from the loop, when the box has nothing more to do: its last message is out. @words: why the sandbox ended, ""
- * for a stop that was asked for. It may not free the box. Errors: -ENOMEM, those of loop_add. */
-int box_new(struct loop *l, struct box_params *p, void (*on_over)(void *arg, const char *words), void *arg, struct box **ret,
-	    struct err *e);
+/* @on_over: called once, from the loop, when the box has nothing more to do: its last message is out. @words: why the
+ * sandbox ended, "" for a stop that was asked for. It may not free the box. Errors: -ENOMEM, those of loop_add. */
+int box_new(struct loop *l, struct box_params *p, void (*on_over)(void *arg, const char *words), void *arg,
+	    struct box **ret, struct err *e);
 struct box *box_free(struct box *b); /* NULL is fine; returns NULL */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon asks a box for, and what it is told. A message that is malformed, or comes at the wrong time, is answered in words: the
- * daemon is another program of ours, but a box does not fall over it. */
+/* What the daemon asks a box for, and what it is told. A message that is malformed, or comes at the wrong time, is
+ * answered in words: the daemon is another program of ours, but a box does not fall over it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "vmm/box/box_priv.h"
 
-/* -- saying ------------------------------------------------------------------------------------------------- */
+/* -- saying ------------------------------------------------------------------------------------ */
 
 static void send(struct box *b, enum box_type type, uint32_t id, int made)
 {
@@ -49,7 +49,7 @@ static void say_credit(void *arg, uint64_t n, uint32_t bytes)
 void box_say_hello(struct box *b)
 {
 	uint64_t open[BOX_QUEUE_MAX + BOX_BESIDE_MAX + 1];
-	struct box_hello h = {.state = b->state, .open = open};
+	struct box_hello h = { .state = b->state, .open = open };
 
 	snprintf(h.uuid, sizeof(h.uuid), "%s", b->config.uuid);
 	snprintf(h.guest, sizeof(h.guest), "%s", b->guest_json);
@@ -60,14 +60,18 @@ void box_say_hello(struct box *b)
 	send(b, BOX_HELLO, 0, box_hello_format(&h, &b->out));
 }
 
-/* -- what the queue tells (queue_ops) -------------------------------------------------------------------------- */
+/* -- what the queue tells (queue_ops) ---------------------------------------------------------- */
 
-static void on_progress(void *arg, uint64_t n, bool started, uint64_t stdout_bytes, uint64_t stderr_bytes)
+static void on_progress(void *arg, uint64_t n, bool first, uint64_t stdout_bytes, uint64_t stderr_bytes)
 {
 	struct box *b = arg;
 
-	if (box_progress_format(&b->out, n, started, stdout_bytes, stderr_bytes) == 0)
-		session_hint(b->session, BOX_PROGRESS, b->out.data, b->out.len);
+	if (box_progress_format(&b->out, n, true, stdout_bytes, stderr_bytes) == 0) {
+		if (first)
+			session_send(b->session, BOX_PROGRESS, 0, b->out.data, b->out.len);
+		else
+			session_hint(b->session, BOX_PROGRESS, b->out.data, b->out.len);
+	}
 	buf_reset(&b->out);
 }
 
@@ -84,8 +88,8 @@ static void tell_removed(void *arg)
 	char json[120];
 
 	b->removed_call = 0;
-	snprintf(json, sizeof(json), "{\"event\":\"exec_removed\",\"first\":%" PRIu64 ",\"last\":%" PRIu64 "}", b->removed_first,
-		 b->removed_last);
+	snprintf(json, sizeof(json), "{\"event\":\"exec_removed\",\"first\":%" PRIu64 ",\"last\":%" PRIu64 "}",
+		 b->removed_first, b->removed_last);
 	b->removed_first = b->removed_last = 0;
 	box_say_event(b, json);
 }
@@ -116,11 +120,11 @@ const struct queue_ops box_queue_ops = {
 	.on_lost = on_lost,
 };
 
-/* -- commands ----------------------------------------------------------------------------------------------------- */
+/* -- commands ---------------------------------------------------------------------------------- */
 
 static void take_exec(struct box *b, uint32_t id, const struct box_msg *m)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 	int r;
 
 	if (b->state == BOX_STOPPING || b->ending)
@@ -155,7 +159,7 @@ static void take_set(struct box *b, uint32_t id, const struct box_msg *m)
 	box_reply(b, id, r, r < 0 ? err_name(r) : "");
 }
 
-/* -- the guest's files and the machine -------------------------------------------------------------------------------- */
+/* -- the guest's files and the machine --------------------------------------------------------- */
 
 struct request { /* whose answer comes later */
 	struct box *box;
@@ -177,7 +181,7 @@ static int call_guest(struct box *b, uint32_t id, const struct box_msg *m)
 
 	if (!q)
 		return -ENOMEM;
-	*q = (struct request){.box = b, .id = id};
+	*q = (struct request){ .box = b, .id = id };
 	if (m->type == BOX_FS)
 		r = guest_fs(b->guest, m->fs.op, m->fs.data, m->fs.len, b->t.fs_timeout_ms, on_answer, q);
 	else
@@ -193,7 +197,8 @@ static void take_fs(struct box *b, uint32_t id, const struct box_msg *m)
 
 	if (b->ending || b->state == BOX_STOPPING)
 		r = -ENOTCONN;
-	else if (b->state == BOX_PAUSED && m->fs.op != AG_FS_RELEASE) /* a handle is let go of whatever the state: it waits in the port */
+	else if (b->state == BOX_PAUSED &&
+		 m->fs.op != AG_FS_RELEASE) /* a handle is let go of whatever the state: it waits in the port */
 		r = -EBUSY;
 	else
 		r = call_guest(b, id, m);
@@ -217,7 +222,8 @@ static int pause_or_resume(struct box *b, uint32_t id, enum box_vm what)
 	if (b->state != needed || b->pause_id)
 		return -EBUSY;
 	b->pause_id = id;
-	r = (what == BOX_VM_PAUSE ? b->engine_ops->pause : b->engine_ops->resume)(b->engine, b->t.pause_timeout_ms, on_pause_done, b);
+	r = (what == BOX_VM_PAUSE ? b->engine_ops->pause : b->engine_ops->resume)(b->engine, b->t.pause_timeout_ms,
+										  on_pause_done, b);
 	if (r < 0)
 		b->pause_id = 0;
 	return r;
@@ -240,6 +246,15 @@ static void on_resumed_to_stop(void *arg, int code, const struct err *e)
 		box_quit_engine(b);
 }
 
+static int ask_to_stop(struct box *b, bool paused, uint32_t grace_ms)
+{
+	int r = loop_timer(b->loop, now_ns() + grace_ms * 1000000ull, on_grace_over, b, &b->stop_timer);
+
+	if (r < 0)
+		return r;
+	return paused ? b->engine_ops->resume(b->engine, grace_ms, on_resumed_to_stop, b) : guest_shutdown(b->guest);
+}
+
 /* STOP: the guest is asked; whoever does not answer within the grace is not asked again. */
 static void stop(struct box *b, uint32_t grace_ms)
 {
@@ -249,11 +264,7 @@ static void stop(struct box *b, uint32_t grace_ms)
 	box_set_state(b, BOX_STOPPING, "");
 	queue_close(b->queue, "the sandbox was stopped before it began");
 	queue_resume(b->queue);
-	if (!ready || grace_ms == 0 || loop_timer(b->loop, now_ns() + grace_ms * 1000000ull, on_grace_over, b, &b->stop_timer) < 0)
-		box_quit_engine(b);
-	else if (paused && b->engine_ops->resume(b->engine, grace_ms, on_resumed_to_stop, b) < 0)
-		box_quit_engine(b);
-	else if (!paused && guest_shutdown(b->guest) < 0)
+	if (!ready || grace_ms == 0 || ask_to_stop(b, paused, grace_ms) < 0)
 		box_quit_engine(b);
 }
 
@@ -296,11 +307,11 @@ static void take_vm(struct box *b, uint32_t id, const struct box_msg *m)
 		box_reply(b, id, r, err_name(r));
 }
 
-/* -- messages --------------------------------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------- */
 
 static void take_start(struct box *b, struct box_msg *m)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (b->configured)
 		return;
@@ -351,7 +362,7 @@ static void on_msg(void *arg, struct msg *msg)
 {
 	struct box *b = arg;
 	struct box_msg m;
-	struct err e = {0};
+	struct err e = { 0 };
 	int r = box_msg_parse(msg->type, msg->data, msg->len, &m, &e);
 
 	if (r < 0) {
@@ -384,4 +395,4 @@ static void on_orphan(void *arg)
 		box_end(b, "no daemon");
 }
 
-const struct session_ops box_session_ops = {.on_msg = on_msg, .on_back = on_back, .on_orphan = on_orphan};
+const struct session_ops box_session_ops = { .on_msg = on_msg, .on_back = on_back, .on_orphan = on_orphan };

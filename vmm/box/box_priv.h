@@ -21,11 +21,11 @@ struct box {
 	void *arg;
 
 	struct box_config config;
-	bool configured;	/* START has come: the rest exists */
+	bool configured; /* START has come: the rest exists */
 	enum box_state state;
-	char state_words[512];	/* of the last BOX_STATE */
-	char guest_json[2048];	/* the agent's hello, "" before */
-	char stage[128];	/* where its boot stands */
+	char state_words[512]; /* of the last BOX_STATE */
+	char guest_json[2048]; /* the agent's hello, "" before */
+	char stage[128];       /* where its boot stands */
 
 	struct session *session;
 	struct engine *engine;
@@ -47,7 +47,7 @@ struct box {
 	struct buf out; /* a message under construction */
 };
 
-/* -- box.c ---------------------------------------------------------------------------------------------- */
+/* -- box.c ------------------------------------------------------------------------------------- */
 
 /* Become @s and tell the daemon. */
 void box_set_state(struct box *b, enum box_state s, const char *words);
@@ -56,7 +56,7 @@ void box_end(struct box *b, const char *words);
 /* Ask the engine to go; if it does not within the time, end anyway. */
 void box_quit_engine(struct box *b);
 
-/* -- box_daemon.c --------------------------------------------------------------------------------------- */
+/* -- box_daemon.c ------------------------------------------------------------------------------ */
 
 extern const struct session_ops box_session_ops; /* arg: the struct box */
 extern const struct queue_ops box_queue_ops;	 /* the same */

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Input. Each port has one buffer of IN_CAP bytes, so a whole frame always fits. What was read is cut into frames in place; an
- * incomplete one at the end moves to the front. Nothing of a frame is looked at before ag_frame_parse() has accepted it.
+ * Input. Each port has one buffer of IN_CAP bytes, so a whole frame always fits. What was read is cut into frames in
+ * place; an incomplete one at the end moves to the front. Nothing of a frame is looked at before ag_frame_parse() has
+ * accepted it.
  *
- * Output. A frame goes straight from the caller's memory to the socket when nothing waits; the rest of it, and all that follows,
- * waits in the port's buffer. The buffer is bounded: a guest that does not read its port is the caller's to handle.
- * Streams are pulled (on_room), not pushed, so what waits is one piece of one stream and a few small frames.
+ * Output. A frame goes straight from the caller's memory to the socket when nothing waits; the rest of it, and all that
+ * follows, waits in the port's buffer. The buffer is bounded: a guest that does not read its port is the caller's to
+ * handle. Streams are pulled (on_room), not pushed, so what waits is one piece of one stream and a few small frames.
  *
- * Callbacks may free the channel: `busy` counts our frames on the stack; channel_free() closes at once and frees memory later.
+ * Callbacks may free the channel: `busy` counts our frames on the stack; channel_free() closes at once and frees memory
+ * later.
  */
 #include "vmm/box/channel.h"
 
@@ -22,7 +24,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 
-#define IN_CAP (2 * (AG_HEADER_LEN + AG_PAYLOAD_MAX))
+#define IN_CAP	      (2 * (AG_HEADER_LEN + AG_PAYLOAD_MAX))
 #define READS_A_ROUND 4 /* then the other sources have their turn */
 
 struct port {
@@ -54,7 +56,7 @@ struct channel {
 	bool freed;
 };
 
-static const char *const port_name[] = {[CHANNEL_CONTROL] = "control", [CHANNEL_BULK] = "bulk"};
+static const char *const port_name[] = { [CHANNEL_CONTROL] = "control", [CHANNEL_BULK] = "bulk" };
 static_assert(ARRAY_LEN(port_name) == CHANNEL_PORT_COUNT, "a port without a name");
 
 const char *channel_port_name(enum channel_port p)
@@ -95,7 +97,7 @@ static size_t waiting(const struct port *p)
 	return p->out.len - p->out_at;
 }
 
-/* -- output ------------------------------------------------------------------------------------------- */
+/* -- output ------------------------------------------------------------------------------------ */
 
 static void watch(struct port *p, uint32_t events)
 {
@@ -105,7 +107,7 @@ static void watch(struct port *p, uint32_t events)
 
 static ssize_t send_some(struct port *p, const struct iovec *iov, size_t n)
 {
-	const struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	const struct msghdr m = { .msg_iov = (struct iovec *)iov, .msg_iovlen = n };
 	ssize_t sent;
 
 	do {
@@ -118,7 +120,7 @@ static ssize_t send_some(struct port *p, const struct iovec *iov, size_t n)
 static void flush(struct port *p)
 {
 	while (waiting(p) > 0) {
-		const struct iovec iov = {.iov_base = p->out.data + p->out_at, .iov_len = waiting(p)};
+		const struct iovec iov = { .iov_base = p->out.data + p->out_at, .iov_len = waiting(p) };
 		ssize_t n = send_some(p, &iov, 1);
 
 		if (n < 0)
@@ -135,7 +137,7 @@ static void flush(struct port *p)
 /* Either the whole frame is taken, sent or queued, or nothing of it. */
 static int send_frame(struct port *p, const uint8_t *head, const void *data, size_t len)
 {
-	const struct iovec iov[] = {{(void *)head, AG_HEADER_LEN}, {(void *)data, len}};
+	const struct iovec iov[] = { { (void *)head, AG_HEADER_LEN }, { (void *)data, len } };
 	size_t sent = 0;
 	ssize_t n;
 	int r;
@@ -166,8 +168,8 @@ static int send_frame(struct port *p, const uint8_t *head, const void *data, siz
 	return 0;
 }
 
-int channel_send(struct channel *c, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data,
-		 size_t len)
+int channel_send(struct channel *c, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream,
+		 const void *data, size_t len)
 {
 	struct port *p = &c->ports[port];
 	uint8_t head[AG_HEADER_LEN];
@@ -204,7 +206,7 @@ bool channel_has_room(const struct channel *c)
 	return !c->gone && waiting(&c->ports[CHANNEL_BULK]) < CHANNEL_ROOM;
 }
 
-/* -- input ---------------------------------------------------------------------------------------------- */
+/* -- input ------------------------------------------------------------------------------------- */
 
 /* Does this frame belong to what the host is to hear? See the header. 0 no, 1 yes, -EBADMSG out of order. */
 static int in_order(struct port *p, const struct ag_frame *f)
@@ -296,11 +298,12 @@ static void on_port(void *arg, uint32_t events)
 	release(c);
 }
 
-/* -- life --------------------------------------------------------------------------------------------------- */
+/* -- life -------------------------------------------------------------------------------------- */
 
-int channel_new(struct loop *l, int control_fd, int bulk_fd, const struct channel_ops *ops, void *arg, struct channel **ret)
+int channel_new(struct loop *l, int control_fd, int bulk_fd, const struct channel_ops *ops, void *arg,
+		struct channel **ret)
 {
-	const int fds[] = {[CHANNEL_CONTROL] = control_fd, [CHANNEL_BULK] = bulk_fd};
+	const int fds[] = { [CHANNEL_CONTROL] = control_fd, [CHANNEL_BULK] = bulk_fd };
 	struct channel *c = calloc(1, sizeof(*c));
 	int r = 0;
 
@@ -315,7 +318,7 @@ int channel_new(struct loop *l, int control_fd, int bulk_fd, const struct channe
 	for (size_t i = 0; i < ARRAY_LEN(c->ports); i++) {
 		struct port *p = &c->ports[i];
 
-		*p = (struct port){.channel = c, .which = (enum channel_port)i, .fd = fds[i], .events = EPOLLIN};
+		*p = (struct port){ .channel = c, .which = (enum channel_port)i, .fd = fds[i], .events = EPOLLIN };
 		buf_init(&p->out, CHANNEL_QUEUE_MAX);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(c->ports); i++) {

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * The text of a command is looked at when its turn has come, not before: what waits costs a few hundred bytes however long it is.
- * It is parsed as a whole, given to the agent, and freed; a script or an input of more than 64 KiB goes to (or stays in) a
- * file and is read from there as the guest takes it. What the record needs of it, its argv, is kept only while it is short.
+ * The text of a command is looked at when its turn has come, not before: what waits costs a few hundred bytes however
+ * long it is. It is parsed as a whole, given to the agent, and freed; a script or an input of more than 64 KiB goes to
+ * (or stays in) a file and is read from there as the guest takes it. What the record needs of it, its argv, is kept
+ * only while it is short.
  *
- * The files of its output and of its record are made when the agent has been told, not before: that takes a while on some disks, and the guest
- * works meanwhile. Nothing of what it answers can be looked at until we are back in the loop.
+ * The files of its output and of its record are made when the agent has been told, not before: that takes a while on
+ * some disks, and the guest works meanwhile. Nothing of what it answers can be looked at until we are back in the loop.
  */
 #include "vmm/box/cmd.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -20,7 +22,7 @@
 #include "vmm/box/record.h"
 
 #define ARGV_KEEP 4096 /* bytes of a command line that are kept in memory for its record */
-#define MIB (1024u * 1024)
+#define MIB	  (1024u * 1024)
 
 struct env_text *env_text_ref(struct env_text *t)
 {
@@ -36,7 +38,7 @@ struct env_text *env_text_unref(struct env_text *t)
 	return NULL;
 }
 
-/* -- the environment --------------------------------------------------------------------------------------- */
+/* -- the environment --------------------------------------------------------------------------- */
 
 static size_t key_len(const char *pair)
 {
@@ -53,8 +55,8 @@ static bool has_key(char *const *env, const char *pair)
 	return false;
 }
 
-/* The sandbox's lines that the request does not set itself, then the request's. The list is malloc'd; its members lie in @lines, which
- * is cut up for it, and in @request. A later line for the same name wins. */
+/* The sandbox's lines that the request does not set itself, then the request's. The list is malloc'd; its members lie
+ * in @lines, which is cut up for it, and in @request. A later line for the same name wins. */
 static char **merge_env(char *lines, char *const *request)
 {
 	size_t n = 1, cap = 1;
@@ -83,7 +85,7 @@ static char **merge_env(char *lines, char *const *request)
 	return env;
 }
 
-/* -- what the record shows as argv ---------------------------------------------------------------------------- */
+/* -- what the record shows as argv ------------------------------------------------------------- */
 
 /* "#!interpreter argument" as the kernel splits it, else /bin/sh; then a place for the script's path. */
 static int script_argv(struct cmd *c, const char *text, size_t len)
@@ -121,12 +123,13 @@ static int plain_argv(struct cmd *c, char *const *argv)
 	size_t n = 0, bytes = 0;
 	char *p;
 
+	assert(argv && argv[0]); /* box_request_parse() sees to it */
 	for (; argv[n]; n++)
 		bytes += strlen(argv[n]) + 1;
 	if (bytes + n * sizeof(*argv) > ARGV_KEEP)
 		return 0;
 	c->argv = calloc(n + 1, sizeof(*c->argv));
-	p = c->text = malloc(bytes);
+	p = c->text = malloc(bytes + 1);
 	if (!c->argv || !p)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
@@ -136,7 +139,7 @@ static int plain_argv(struct cmd *c, char *const *argv)
 	return 0;
 }
 
-/* -- the beginning ------------------------------------------------------------------------------------------------ */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 static int read_request(const struct cmd *c, struct box_request *ret, size_t *ret_len, struct err *e)
 {
@@ -152,7 +155,8 @@ static int read_request(const struct cmd *c, struct box_request *ret, size_t *re
 }
 
 /* The script: from the file that it came in when it is exactly that, else from memory. */
-static int script_source(const struct cmd *c, struct box_request *req, size_t file_len, struct source *ret, struct err *e)
+static int script_source(const struct cmd *c, struct box_request *req, size_t file_len, struct source *ret,
+			 struct err *e)
 {
 	int dirfd = queue_view(c->queue).dirfd, r;
 	char path[40];
@@ -198,7 +202,8 @@ static uint64_t output_max(const struct cmd *c, const struct box_request *req)
 }
 
 /* With everything at hand: the agent, then the files. Takes the sources of @exec. */
-static int give_to_guest(struct cmd *c, struct guest *g, struct box_request *req, struct guest_exec_req *exec, struct err *e)
+static int give_to_guest(struct cmd *c, struct guest *g, struct box_request *req, struct guest_exec_req *exec,
+			 struct err *e)
 {
 	AUTO_FREE char *lines = c->env ? strdup(c->env->text) : NULL;
 	AUTO_FREE char **env = merge_env(lines, req->env);
@@ -216,7 +221,7 @@ static int give_to_guest(struct cmd *c, struct guest *g, struct box_request *req
 	exec->cols = req->cols;
 	exec->timeout_ns = c->timeout_ns;
 	if (!env || (c->env && !lines)) {
-		source_fini(&exec->script);
+		source_fini(&exec->script); /* NOLINT(clang-analyzer-unix.Malloc): it does not know AUTO_FREE */
 		source_fini(&exec->in);
 		return err_set(e, -ENOMEM, "no memory for the environment");
 	}
@@ -241,14 +246,15 @@ static void trim(size_t len)
 
 int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 {
-	struct box_request req = {0};
-	struct guest_exec_req exec = {0};
+	struct box_request req = { 0 };
+	struct guest_exec_req exec = { 0 };
 	size_t len = 0;
 	int r = read_request(c, &req, &len, e);
 
 	c->unreadable = r < 0;
 	if (r == 0) {
-		c->timeout_ns = req.timeout_ns ? req.timeout_ns : queue_view(c->queue).config->exec_timeout_s * 1000000000ull;
+		c->timeout_ns = req.timeout_ns ? req.timeout_ns
+					       : queue_view(c->queue).config->exec_timeout_s * 1000000000ull;
 		r = req.script ? script_argv(c, req.text, req.text_len) : plain_argv(c, req.argv);
 		if (r < 0)
 			err_set(e, r, "no memory");
@@ -267,7 +273,8 @@ int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 	return r;
 }
 
-/* -- the end ----------------------------------------------------------------------------------------------------------- */
+/* -- the end
+ * ----------------------------------------------------------------------------------------------------------- */
 
 void cmd_error(struct cmd *c, const char *words)
 {
@@ -275,8 +282,8 @@ void cmd_error(struct cmd *c, const char *words)
 		snprintf(c->error, sizeof(c->error), "%s", words);
 }
 
-/* The agent's account of the end, put together with what the host knows. A guest may lie about its own command, but not about our
- * deadline, and nothing that went wrong here looks like an exit code. */
+/* The agent's account of the end, put together with what the host knows. A guest may lie about its own command, but not
+ * about our deadline, and nothing that went wrong here looks like an exit code. */
 static void fill_end(const struct cmd *c, uint64_t duration_ns, struct box_record *r)
 {
 	const struct guest_exit *x = &c->exit;
@@ -322,7 +329,7 @@ static int try_record(struct cmd *c, const struct box_record *r, struct err *e)
 
 static void write_record(struct cmd *c, struct box_record *r)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (try_record(c, r, &e) == 0)
 		return;
@@ -340,7 +347,7 @@ void cmd_record(struct cmd *c, uint64_t duration_ns, struct box_done *ret)
 {
 	struct queue_view q = queue_view(c->queue);
 	uint64_t now = c->started_wall_ns ? c->started_wall_ns : wall_ns();
-	struct box_request again = {0};
+	struct box_request again = { 0 };
 	struct box_record r = {
 		.n = c->n,
 		.sandbox = q.config->name,
@@ -384,6 +391,7 @@ struct cmd *cmd_free(struct cmd *c)
 		return NULL;
 	guest_exec_free(c->exec);
 	spool_close(&c->out);
+	buf_fini(&c->early);
 	env_text_unref(c->env);
 	free(c->argv);
 	free(c->text);

@@ -3,6 +3,7 @@
 #ifndef CRUCIBLE_VMM_BOX_CMD_H
 #define CRUCIBLE_VMM_BOX_CMD_H
 
+#include "base/buf.h"
 #include "vmm/box/guest.h"
 #include "vmm/box/queue.h"
 #include "vmm/box/spool.h"
@@ -27,18 +28,20 @@ struct cmd {
 	uint64_t accepted_wall_ns;
 	struct env_text *env; /* NULL: none */
 	enum cmd_state state;
+	struct buf early; /* live input that came before it began */
+	bool early_eof;
 
 	struct guest_exec *exec;
 	struct spool_cmd out;
-	char **argv;	/* for the record; NULL: too long to be kept, read again at the end */
-	char *text;	/* what argv's members point into */
-	char script_path[256]; /* argv's last member, once the agent has told it */
-	bool script, unreadable; /* unreadable: its text is no request */
-	uint64_t timeout_ns;	  /* 0: none */
-	uint64_t started_wall_ns; /* 0: not begun */
-	uint64_t started_at;	  /* the queue's clock */
+	char **argv;		   /* for the record; NULL: too long to be kept, read again at the end */
+	char *text;		   /* what argv's members point into */
+	char script_path[256];	   /* argv's last member, once the agent has told it */
+	bool script, unreadable;   /* unreadable: its text is no request */
+	uint64_t timeout_ns;	   /* 0: none */
+	uint64_t started_wall_ns;  /* 0: not begun */
+	uint64_t started_at;	   /* the queue's clock */
 	uint64_t kill_at, lost_at; /* the same; NEVER */
-	bool told_started;	  /* the agent's word that it runs has come */
+	bool told_started;	   /* the agent's word that it runs has come */
 
 	bool kill_timeout, kill_cancel; /* why it was killed, if by us */
 	struct guest_exit exit;		/* once CMD_EXITED */

@@ -23,24 +23,37 @@ const char *box_state_name(enum box_state s)
 	return s < BOX_STATE_COUNT ? state_name[s] : "?";
 }
 
-/* -- members by table ------------------------------------------------------------------------------------ */
+/* -- members by table -------------------------------------------------------------------------- */
 
 /* One member of a struct: its key is the member's name. Strings live in arrays, numbers are uint32_t. */
 struct member {
 	const char *key;
 	size_t offset, size; /* size 0: a number */
 };
-#define TEXT(type, m) {#m, offsetof(struct type, m), sizeof(((struct type *)0)->m)}
-#define NUMBER(type, m) {#m, offsetof(struct type, m), 0}
+#define TEXT(type, m)                                                       \
+	{                                                                   \
+#m, offsetof(struct type, m), sizeof(((struct type *)0)->m) \
+	}
+#define NUMBER(type, m)                         \
+	{                                       \
+#m, offsetof(struct type, m), 0 \
+	}
 
 static const struct member config_members[] = {
-	TEXT(box_config, uuid),		    TEXT(box_config, name),
-	TEXT(box_config, engine),	    TEXT(box_config, accel),
-	TEXT(box_config, network),	    TEXT(box_config, unenforced),
-	NUMBER(box_config, boot_timeout_s), NUMBER(box_config, exec_timeout_s),
-	NUMBER(box_config, output_mib),	    NUMBER(box_config, spool_mib),
-	NUMBER(box_config, memory_mib),	    NUMBER(box_config, cpu_percent),
-	NUMBER(box_config, pids),	    NUMBER(box_config, root_mib),
+	TEXT(box_config, uuid),
+	TEXT(box_config, name),
+	TEXT(box_config, engine),
+	TEXT(box_config, accel),
+	TEXT(box_config, network),
+	TEXT(box_config, unenforced),
+	NUMBER(box_config, boot_timeout_s),
+	NUMBER(box_config, exec_timeout_s),
+	NUMBER(box_config, output_mib),
+	NUMBER(box_config, spool_mib),
+	NUMBER(box_config, memory_mib),
+	NUMBER(box_config, cpu_percent),
+	NUMBER(box_config, pids),
+	NUMBER(box_config, root_mib),
 };
 
 static int copy_text(struct json_object *o, const char *key, char *out, size_t cap, struct err *e)
@@ -52,7 +65,7 @@ static int copy_text(struct json_object *o, const char *key, char *out, size_t c
 		return r;
 	if (strlen(text) >= cap)
 		return err_set(e, -EINVAL, "%s: longer than %zu bytes", key, cap - 1);
-	strcpy(out, text);
+	memcpy(out, text, strlen(text) + 1);
 	return 0;
 }
 
@@ -66,7 +79,7 @@ static int member_parse(struct json_object *o, const struct member *m, void *bas
 		return copy_text(o, m->key, at, m->size, e);
 	r = json_get_u64(o, m->key, 0, UINT32_MAX, &v, e);
 	if (r == 0)
-		memcpy(at, &(uint32_t){(uint32_t)v}, sizeof(uint32_t));
+		memcpy(at, &(uint32_t){ (uint32_t)v }, sizeof(uint32_t));
 	return r;
 }
 
@@ -103,12 +116,12 @@ static int put_line(struct json_object *o, struct buf *out)
 	return line ? buf_adds(out, line) : -ENOMEM;
 }
 
-/* -- box_config ---------------------------------------------------------------------------------------------- */
+/* -- box_config -------------------------------------------------------------------------------- */
 
 int box_config_parse(const void *json, size_t len, struct box_config *ret, struct err *e)
 {
 	AUTO_JSON *o = NULL;
-	struct box_config c = {0};
+	struct box_config c = { 0 };
 	const char *env = NULL;
 	int r = parse_object(json, len, &o, e);
 
@@ -118,13 +131,13 @@ int box_config_parse(const void *json, size_t len, struct box_config *ret, struc
 		r = json_get_str(o, "env", &env, e);
 	if (r == 0 && (!*c.uuid || !*c.name))
 		r = err_set(e, -EINVAL, "no uuid or no name");
-	if (r == 0 && env) {
-		c.env = strdup(env);
-		if (!c.env)
-			r = err_set(e, -ENOMEM, "no memory");
-	}
 	if (r < 0)
 		return err_wrap(e, "box configuration");
+	if (env) {
+		c.env = strdup(env);
+		if (!c.env)
+			return err_set(e, -ENOMEM, "box configuration: no memory");
+	}
 	*ret = c;
 	return 0;
 }
@@ -154,7 +167,7 @@ void box_config_fini(struct box_config *c)
 	c->env = NULL;
 }
 
-/* -- box_hello ------------------------------------------------------------------------------------------------ */
+/* -- box_hello --------------------------------------------------------------------------------- */
 
 static int parse_state(struct json_object *o, enum box_state *ret, struct err *e)
 {
@@ -197,7 +210,7 @@ static int parse_open(struct json_object *o, struct box_hello *h, struct err *e)
 int box_hello_parse(const void *json, size_t len, struct box_hello *ret, struct err *e)
 {
 	AUTO_JSON *o = NULL;
-	struct box_hello h = {0};
+	struct box_hello h = { 0 };
 	int r = parse_object(json, len, &o, e);
 
 	if (r == 0)

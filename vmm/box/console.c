@@ -11,10 +11,10 @@
 
 #include "base/fd.h"
 
-#define LOG "console.log"
-#define LOG_NEW "console.log.new"
-#define CHUNK 4096
-#define TAIL 1024
+#define LOG	      "console.log"
+#define LOG_NEW	      "console.log.new"
+#define CHUNK	      4096
+#define TAIL	      1024
 #define READS_A_ROUND 16
 
 struct console {
@@ -113,14 +113,14 @@ void console_drain(struct console *c)
 int console_new(struct loop *l, int pipe_fd, int dirfd, uint64_t keep, struct console **ret, struct err *e)
 {
 	struct console *c = calloc(1, sizeof(*c));
-	struct stat st;
+	struct stat st = { 0 };
 	int r;
 
 	if (!c) {
 		fd_close(&pipe_fd);
 		return err_set(e, -ENOMEM, "console: no memory");
 	}
-	*c = (struct console){.loop = l, .pipe = pipe_fd, .dirfd = dirfd, .keep = keep};
+	*c = (struct console){ .loop = l, .pipe = pipe_fd, .dirfd = dirfd, .keep = keep };
 	c->file = openat(dirfd, LOG, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0660);
 	r = c->file < 0 || fstat(c->file, &st) < 0 ? -errno : 0;
 	if (r == 0)
@@ -175,8 +175,9 @@ void console_tail(const struct console *c, char *out, size_t cap)
 		if (b < 0x20 || b == 0x7f) /* char is signed here: bytes above 0x7f go as well */
 			continue;
 		if (line_end) {
-			memcpy(line + n, " | ", 3);
-			n += 3;
+			line[n++] = ' ';
+			line[n++] = '|';
+			line[n++] = ' ';
 			line_end = false;
 		}
 		line[n++] = b;

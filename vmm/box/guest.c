@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * One channel, on which execs and calls are streams with numbers of one counter. A frame is dispatched by its type to the file that
- * knows it. A type on the wrong port, or one that only the host may send, breaks the protocol: the guest is then gone, because an
- * agent that is not in step any more can not be believed about which command ended how.
+ * One channel, on which execs and calls are streams with numbers of one counter. A frame is dispatched by its type to
+ * the file that knows it. A type on the wrong port, or one that only the host may send, breaks the protocol: the guest
+ * is then gone, because an agent that is not in step any more can not be believed about which command ended how.
  *
- * Input for the guest (scripts, standard input, file requests) is pulled: when bulk has room, waiting calls go first, then each
- * command with input and credit gets one piece in turn. So a command with 64 MiB of input delays nobody by more than a piece.
+ * Input for the guest (scripts, standard input, file requests) is pulled: when bulk has room, waiting calls go first,
+ * then each command with input and credit gets one piece in turn. So a command with 64 MiB of input delays nobody by
+ * more than a piece.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 
 #define FIRST_EPOCH 1
 
-static void release(struct guest *g)
+void guest_release(struct guest *g)
 {
 	if (g->busy > 0 || !g->freed)
 		return;
@@ -39,7 +40,6 @@ void guest_fail(struct guest *g, int reason, const char *words)
 	if (!g->freed)
 		g->ops.on_gone(g->arg, reason, words);
 	g->busy--;
-	release(g);
 }
 
 uint32_t guest_next_stream(struct guest *g)
@@ -57,12 +57,12 @@ int guest_send(struct guest *g, enum channel_port port, uint8_t type, uint8_t fl
 	return r == -EPIPE ? -ENOTCONN : r;
 }
 
-/* -- frames ---------------------------------------------------------------------------------------------- */
+/* -- frames ------------------------------------------------------------------------------------ */
 
 static int take_hello(struct guest *g, const struct ag_frame *f)
 {
 	struct guest_hello_text text;
-	struct guest_info info = {.json = text.json, .unenforced = text.unenforced};
+	struct guest_info info = { .json = text.json, .unenforced = text.unenforced };
 	int r;
 
 	if (g->state != GUEST_GREETED)
@@ -123,7 +123,7 @@ static int on_frame(void *arg, enum channel_port port, const struct ag_frame *f)
 	else
 		r = f->type == AG_FS_REP ? guest_call_answer(g, f) : -EBADMSG;
 	g->busy--;
-	release(g);
+	guest_release(g);
 	return r;
 }
 
@@ -135,7 +135,7 @@ static void on_room(void *arg)
 	guest_call_pump(g);
 	guest_exec_pump(g);
 	g->busy--;
-	release(g);
+	guest_release(g);
 }
 
 static void on_channel_gone(void *arg, enum channel_port port, int reason)
@@ -149,15 +149,19 @@ static void on_channel_gone(void *arg, enum channel_port port, int reason)
 		snprintf(words, sizeof(words), "its %s port was closed", channel_port_name(port));
 	else
 		snprintf(words, sizeof(words), "its %s port: %s", channel_port_name(port), err_name(reason));
+	g->busy++;
 	guest_fail(g, reason, words);
+	g->busy--;
+	guest_release(g);
 }
 
-/* -- the interface ----------------------------------------------------------------------------------------- */
+/* -- the interface ----------------------------------------------------------------------------- */
 
 int guest_new(struct loop *l, int control_fd, int bulk_fd, const struct guest_ops *ops, void *arg, struct guest **ret)
 {
-	static const struct channel_ops channel_ops = {
-		.on_frame = on_frame, .on_room = on_room, .on_gone = on_channel_gone};
+	static const struct channel_ops channel_ops = { .on_frame = on_frame,
+							.on_room = on_room,
+							.on_gone = on_channel_gone };
 	struct guest *g = calloc(1, sizeof(*g));
 	int r;
 
@@ -166,7 +170,7 @@ int guest_new(struct loop *l, int control_fd, int bulk_fd, const struct guest_op
 		fd_close(&bulk_fd);
 		return -ENOMEM;
 	}
-	*g = (struct guest){.loop = l, .ops = *ops, .arg = arg, .tail = &g->waiting};
+	*g = (struct guest){ .loop = l, .ops = *ops, .arg = arg, .tail = &g->waiting };
 	r = channel_new(l, control_fd, bulk_fd, &channel_ops, g, &g->channel);
 	if (r < 0) {
 		free(g);
@@ -184,7 +188,7 @@ struct guest *guest_free(struct guest *g)
 	g->state = GUEST_GONE;
 	loop_del(g->loop, &g->call_timer);
 	g->freed = true;
-	release(g);
+	guest_release(g);
 	return NULL;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guest's agent as typed calls. Everything it says is parsed and bounded here (guest_json.c); words and numbers that get out of
- * this interface are the guest's claims, but clean: no control characters, in range. Thread: the loop's; nothing blocks but the
- * reading of a source from disk.
+/* The guest's agent as typed calls. Everything it says is parsed and bounded here (guest_json.c); words and numbers
+ * that get out of this interface are the guest's claims, but clean: no control characters, in range. Thread: the
+ * loop's; nothing blocks but the reading of a source from disk.
  *
- * States: WAITING (the agent may tell stages) -> GREETED (guest_hello was sent) -> READY (on_ready) -> GONE (on_gone, once).
- * guest_call, guest_exec_*: READY only. */
+ * States: WAITING (the agent may tell stages) -> GREETED (guest_hello was sent) -> READY (on_ready) -> GONE (on_gone,
+ * once). guest_call, guest_exec_*: READY only. */
 #ifndef CRUCIBLE_VMM_BOX_GUEST_H
 #define CRUCIBLE_VMM_BOX_GUEST_H
 
@@ -24,7 +24,7 @@ struct guest_identity { /* what HELLO tells the agent; numbers: 0 is none */
 	uint64_t memory_bytes;
 };
 
-struct guest_info { /* what the agent answered; borrowed until return */
+struct guest_info {		/* what the agent answered; borrowed until return */
 	const char *json;	/* its known members, written anew; less than 2 KiB */
 	const char *unenforced; /* comma separated */
 };
@@ -33,39 +33,44 @@ struct guest_ops { /* from the loop; each may free the guest */
 	/* The agent is there and says where the boot stands; also the sign that it will read a HELLO. */
 	void (*on_stage)(void *arg, const char *words);
 	void (*on_ready)(void *arg, const struct guest_info *info);
-	/* Nothing works any more. @reason: -ECONNRESET (a port was closed), -EBADMSG (it broke the protocol), -ENOBUFS (it does not read
-	 * its port), -ENOTCONN (it said so). Pending calls ended with -ENOTCONN before; execs get no further callback. */
+	/* Nothing works any more. @reason: -ECONNRESET (a port was closed), -EBADMSG (it broke the protocol), -ENOBUFS
+	 * (it does not read its port), -ENOTCONN (it said so). Pending calls ended with -ENOTCONN before; execs get no
+	 * further callback. */
 	void (*on_gone)(void *arg, int reason, const char *words);
 };
 
 /* Takes both descriptors, also on failure. -ENOMEM, those of loop_add. */
 int guest_new(struct loop *l, int control_fd, int bulk_fd, const struct guest_ops *ops, void *arg, struct guest **ret);
-struct guest *guest_free(struct guest *g); /* NULL is fine; execs must be freed first; pending calls are dropped; returns NULL */
+struct guest *guest_free(
+	struct guest *g); /* NULL is fine; execs must be freed first; pending calls are dropped; returns NULL */
 /* Begin: the clock, fresh entropy and @id. -EBUSY sent already; -EPIPE; -EIO no entropy. */
 int guest_hello(struct guest *g, const struct guest_identity *id);
 bool guest_ready(const struct guest *g);
 /* CLOCK_MONOTONIC of the last frame from the agent's control port: whether it lives. */
 uint64_t guest_heard_ns(const struct guest *g);
-int guest_ping(struct guest *g); /* makes a living agent be heard. -ENOTCONN, -ENOBUFS */
+int guest_ping(struct guest *g);     /* makes a living agent be heard. -ENOTCONN, -ENOBUFS */
 int guest_shutdown(struct guest *g); /* commands end, the guest powers off. -ENOTCONN, -ENOBUFS */
 
-/* -- calls with an answer --------------------------------------------------------------------------------------- */
+/* -- calls with an answer ---------------------------------------------------------------------- */
 
-/* What may wait beyond those in flight (AG_FS_INFLIGHT_MAX): as many as the daemon hands over at once, and a RELEASE for each handle. */
-#define GUEST_CALLS_WAITING_MAX 2048u
+/* What may wait beyond those in flight (AG_FS_INFLIGHT_MAX): as many as the daemon hands over at once, and a RELEASE
+ * for each handle. */
+#define GUEST_CALLS_WAITING_MAX	  2048u
 #define GUEST_CALLS_WAITING_BYTES (64u * 1024 * 1024)
-/* 0 and the answer (borrowed), or -errno: the guest's own, -ETIMEDOUT, -ENOTCONN. Exactly once, never inside the call. */
+/* 0 and the answer (borrowed), or -errno: the guest's own, -ETIMEDOUT, -ENOTCONN. Exactly once, never inside the call.
+ */
 typedef void guest_call_fn(void *arg, int code, const void *data, size_t len);
-/* A file operation; @data: payload of AG_FS_REQ; copied; they reach the agent in the order of the calls. May be called before READY: it waits,
- * and its time counts from there. -EBUSY too many; -ENOTCONN; -ENOMEM. */
-int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
+/* A file operation; @data: payload of AG_FS_REQ; copied; they reach the agent in the order of the calls. May be called
+ * before READY: it waits, and its time counts from there. -EBUSY too many; -ENOTCONN; -ENOMEM. */
+int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn,
+	     void *arg);
 int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg); /* the same; READY only */
 
-/* -- commands ---------------------------------------------------------------------------------------------------- */
+/* -- commands ---------------------------------------------------------------------------------- */
 
 struct guest_exec;
 
-struct guest_exec_req { /* borrowed, but for the sources */
+struct guest_exec_req {		/* borrowed, but for the sources */
 	char *const *argv;	/* NULL: a script */
 	char *const *env;	/* KEY=VALUE, NULL-ended */
 	const char *cwd, *user; /* or NULL */
@@ -91,7 +96,7 @@ struct guest_exit {
 	struct guest_usage_text usage;
 };
 
-struct guest_exec_ops { /* from the loop; none may free the guest */
+struct guest_exec_ops {					   /* from the loop; none may free the guest */
 	void (*on_started)(void *arg, const char *script); /* script: its path in the guest, or "" */
 	/* Output; consumed when it returns. @which: AG_STDOUT or AG_STDERR. */
 	void (*on_output)(void *arg, enum ag_which which, const uint8_t *data, size_t len);
@@ -111,7 +116,7 @@ int guest_exec_signal(struct guest_exec *x, uint32_t signo);
 int guest_exec_resize(struct guest_exec *x, uint16_t rows, uint16_t cols);
 /* Live standard input. -ENOBUFS beyond the credit (nothing was taken); -EPIPE after eof, or not live; -ENOMEM. */
 int guest_exec_stdin(struct guest_exec *x, const void *data, size_t len, bool eof);
-bool guest_exec_input_failed(const struct guest_exec *x); /* a source could not be read: the guest saw an early end */
+bool guest_exec_input_failed(const struct guest_exec *x);   /* a source could not be read: the guest saw an early end */
 uint32_t guest_exec_stdin_room(const struct guest_exec *x); /* the credit now; 0 when not live */
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * A call waits (g->waiting, with its payload) until bulk has room and fewer than AG_FS_INFLIGHT_MAX are in flight, then it
- * stands in g->calls until the agent has answered. One that is overdue is ended with -ETIMEDOUT but keeps its place, without a
- * function: the agent still works on it, so it counts against what the protocol lets be in flight, and its late answer is swallowed.
+ * A call waits (g->waiting, with its payload) until bulk has room and fewer than AG_FS_INFLIGHT_MAX are in flight, then
+ * it stands in g->calls until the agent has answered. One that is overdue is ended with -ETIMEDOUT but keeps its place,
+ * without a function: the agent still works on it, so it counts against what the protocol lets be in flight, and its
+ * late answer is swallowed.
  *
- * One timer, armed for the earliest deadline when there was none: a call that is answered in time costs no timer of its own. Before the
- * guest is ready there are no deadlines: the boot has its own.
+ * One timer, armed for the earliest deadline when there was none: a call that is answered in time costs no timer of its
+ * own. Before the guest is ready there are no deadlines: the boot has its own.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,8 @@ void guest_call_ready(struct guest *g)
 
 void guest_call_pump(struct guest *g)
 {
-	while (g->waiting && g->state == GUEST_READY && g->in_flight < AG_FS_INFLIGHT_MAX && channel_has_room(g->channel)) {
+	while (g->waiting && g->state == GUEST_READY && g->in_flight < AG_FS_INFLIGHT_MAX &&
+	       channel_has_room(g->channel)) {
 		struct call *c = g->waiting, **at = &g->calls;
 
 		if (guest_send(g, CHANNEL_BULK, c->type, c->op, c->id, c->data, c->len) < 0)
@@ -121,7 +123,7 @@ static int call_new(struct guest *g, uint8_t type, uint8_t op, const void *data,
 	c = malloc(sizeof(*c) + len);
 	if (!c)
 		return -ENOMEM;
-	*c = (struct call){.id = guest_next_stream(g), .type = type, .op = op, .fn = fn, .arg = arg, .len = len};
+	*c = (struct call){ .id = guest_next_stream(g), .type = type, .op = op, .fn = fn, .arg = arg, .len = len };
 	c->timeout_ms = timeout_ms;
 	c->deadline_ns = now_ns() + timeout_ms * 1000000ull;
 	if (len)
@@ -130,7 +132,8 @@ static int call_new(struct guest *g, uint8_t type, uint8_t op, const void *data,
 	return 0;
 }
 
-int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn,
+	     void *arg)
 {
 	struct call *c;
 	int r;
@@ -215,7 +218,7 @@ int guest_call_answer(struct guest *g, const struct ag_frame *f)
 
 void guest_call_end_all(struct guest *g)
 {
-	struct call *lists[] = {g->calls, g->waiting}, *c;
+	struct call *lists[] = { g->calls, g->waiting }, *c;
 
 	loop_del(g->loop, &g->call_timer);
 	g->calls = g->waiting = NULL;

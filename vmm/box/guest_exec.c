@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Output. Each stream may send AG_WINDOW bytes before we give some back; what on_output() has taken is given back in pieces of
- * a quarter window, so a command that prints little costs no frame at all. EXIT comes on another port than the output and says how
- * much of it there is: the command has ended when both are here. More than was told, or than the credit, breaks the protocol.
+ * Output. Each stream may send AG_WINDOW bytes before we give some back; what on_output() has taken is given back in
+ * pieces of a quarter window, so a command that prints little costs no frame at all. EXIT comes on another port than
+ * the output and says how much of it there is: the command has ended when both are here. More than was told, or than
+ * the credit, breaks the protocol.
  *
- * Input. A command has up to two inputs, its script and then its standard input. Each is a source (known to its end) or, live, a
- * buffer that the daemon fills; each sends as far as the agent's credit goes, one piece a turn, ending with AG_EOF. What the daemon
- * may write to a live input is the agent's credit itself, so the buffer never holds more than a window.
+ * Input. A command has up to two inputs, its script and then its standard input. Each is a source (known to its end)
+ * or, live, a buffer that the daemon fills; each sends as far as the agent's credit goes, one piece a turn, ending with
+ * AG_EOF. What the daemon may write to a live input is the agent's credit itself, so the buffer never holds more than a
+ * window.
  *
- * Frames for a stream that is no more (its command was freed) are dropped; for one that never was they break the protocol.
+ * Frames for a stream that is no more (its command was freed) are dropped; for one that never was they break the
+ * protocol.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -22,7 +25,7 @@
 #include "vmm/box/guest_json.h"
 #include "vmm/box/guest_priv.h"
 
-#define PIECE (32u * 1024)
+#define PIECE	  (32u * 1024)
 #define GIVE_BACK (AG_WINDOW / 4)
 
 static_assert(BOX_STDIN_WINDOW == AG_WINDOW, "the daemon's credit is the agent's");
@@ -57,7 +60,7 @@ struct guest_exec {
 	bool input_failed;
 };
 
-/* -- input -------------------------------------------------------------------------------------------------- */
+/* -- input ------------------------------------------------------------------------------------- */
 
 /* Could it send something now? */
 static bool input_ready(const struct input *in)
@@ -94,7 +97,8 @@ static int input_send(struct guest_exec *x, struct input *in)
 	}
 	if (n == 0 && !end)
 		return 0;
-	r = guest_send(x->guest, CHANNEL_BULK, AG_DATA, (uint8_t)(in->which | (end ? AG_EOF : 0)), x->stream, data, (size_t)n);
+	r = guest_send(x->guest, CHANNEL_BULK, AG_DATA, (uint8_t)(in->which | (end ? AG_EOF : 0)), x->stream, data,
+		       (size_t)n);
 	if (r < 0) {
 		if (!in->live)
 			in->src.at -= (uint64_t)n;
@@ -188,7 +192,7 @@ static int take_credit(struct guest_exec *x, const struct ag_frame *f)
 	return 0;
 }
 
-/* -- output ------------------------------------------------------------------------------------------------- */
+/* -- output ------------------------------------------------------------------------------------ */
 
 /* Calls on_end() once when all is here. The exec may be gone afterwards. */
 static int check_end(struct guest_exec *x)
@@ -287,7 +291,7 @@ int guest_exec_frame(struct guest *g, const struct ag_frame *f)
 	return r == 0 ? check_end(x) : r;
 }
 
-/* -- life ----------------------------------------------------------------------------------------------------- */
+/* -- life -------------------------------------------------------------------------------------- */
 
 /* EXEC, in as many frames as its JSON needs. */
 static int send_exec(struct guest *g, uint32_t stream, const struct guest_exec_req *req, struct err *e)
@@ -308,40 +312,46 @@ static int send_exec(struct guest *g, uint32_t stream, const struct guest_exec_r
 	buf_fini(&json);
 	if (r == -E2BIG)
 		return err_set(e, r, "arguments and environment are longer than %u KiB", AG_EXEC_JSON_MAX / 1024);
-	/* Half of a request can not be taken back. */
-	if (r < 0 && at > AG_PAYLOAD_MAX)
+	if (r < 0 && at > AG_PAYLOAD_MAX) { /* half of a request can not be taken back */
+		g->busy++;
 		guest_fail(g, r, "a request could not be sent whole");
+		g->busy--;
+		guest_release(g);
+	}
 	return r < 0 ? err_set(e, r, "the guest takes no command: %s", err_name(r)) : 0;
 }
 
 static void input_init(struct input *in, enum ag_which which, const struct source *src, bool open, bool live)
 {
-	*in = (struct input){.which = which, .src = *src, .open = open, .live = live, .credit = AG_WINDOW, .room = AG_WINDOW};
+	*in = (struct input){
+		.which = which, .src = *src, .open = open, .live = live, .credit = AG_WINDOW, .room = AG_WINDOW
+	};
 	buf_init(&in->held, AG_WINDOW);
 }
 
 int guest_exec_new(struct guest *g, struct guest_exec_req *req, const struct guest_exec_ops *ops, void *arg,
 		   struct guest_exec **ret, struct err *e)
 {
-	struct guest_exec *x = guest_ready(g) ? calloc(1, sizeof(*x)) : NULL;
+	struct guest_exec *x = calloc(1, sizeof(*x));
+	uint32_t stream = guest_next_stream(g);
 	int r;
 
-	if (x) {
-		*x = (struct guest_exec){.guest = g, .stream = guest_next_stream(g), .ops = *ops, .arg = arg};
-		x->out.window = x->err.window = AG_WINDOW;
-		r = send_exec(g, x->stream, req, e);
-	} else {
-		r = err_set(e, guest_ready(g) ? -ENOMEM : -ENOTCONN, "the guest takes no command");
-	}
-	if (r < 0) {
+	if (x && guest_ready(g))
+		r = send_exec(g, stream, req, e);
+	else
+		r = err_set(e, x ? -ENOTCONN : -ENOMEM, "the guest takes no command: %s",
+			    x ? "it is gone" : "no memory");
+	if (r < 0 || !x) {
 		free(x);
 		source_fini(&req->script);
 		source_fini(&req->in);
 		return r;
 	}
+	*x = (struct guest_exec){ .guest = g, .stream = stream, .ops = *ops, .arg = arg };
+	x->out.window = x->err.window = AG_WINDOW;
 	input_init(&x->script, AG_SCRIPT, &req->script, !req->argv, false);
 	input_init(&x->in, AG_STDIN, &req->in, req->has_stdin || req->live_stdin, req->live_stdin);
-	req->script = req->in = (struct source){0};
+	req->script = req->in = (struct source){ 0 };
 	x->next = g->execs;
 	x->prev = &g->execs;
 	if (x->next)
@@ -377,14 +387,15 @@ int guest_exec_kill(struct guest_exec *x)
 
 int guest_exec_signal(struct guest_exec *x, uint32_t signo)
 {
-	const uint8_t payload[4] = {(uint8_t)signo, (uint8_t)(signo >> 8), (uint8_t)(signo >> 16), (uint8_t)(signo >> 24)};
+	const uint8_t payload[4] = { (uint8_t)signo, (uint8_t)(signo >> 8), (uint8_t)(signo >> 16),
+				     (uint8_t)(signo >> 24) };
 
 	return guest_send(x->guest, CHANNEL_CONTROL, AG_SIGNAL, 0, x->stream, payload, sizeof(payload));
 }
 
 int guest_exec_resize(struct guest_exec *x, uint16_t rows, uint16_t cols)
 {
-	const uint8_t payload[4] = {(uint8_t)rows, (uint8_t)(rows >> 8), (uint8_t)cols, (uint8_t)(cols >> 8)};
+	const uint8_t payload[4] = { (uint8_t)rows, (uint8_t)(rows >> 8), (uint8_t)cols, (uint8_t)(cols >> 8) };
 
 	return guest_send(x->guest, CHANNEL_CONTROL, AG_RESIZE, 0, x->stream, payload, sizeof(payload));
 }

@@ -20,7 +20,8 @@ void guest_words(const void *data, size_t len, char *out, size_t cap)
 	out[n] = '\0';
 }
 
-/* The same for a string of JSON, which is valid UTF-8: only control characters go, those of the C1 block (C2 80 … C2 9F) too. */
+/* The same for a string of JSON, which is valid UTF-8: only control characters go, those of the C1 block (C2 80 … C2
+ * 9F) too. */
 static void clean_text(struct json_object *v, char *out, size_t cap)
 {
 	const uint8_t *p = (const uint8_t *)json_object_get_string(v);
@@ -82,7 +83,7 @@ static int put_line(struct json_object *o, struct buf *out)
 	return line ? buf_adds(out, line) : -ENOMEM;
 }
 
-/* -- HELLO ------------------------------------------------------------------------------------------------ */
+/* -- HELLO ------------------------------------------------------------------------------------- */
 
 static int put_entropy(struct json_object *o)
 {
@@ -103,9 +104,9 @@ int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct b
 		const char *key;
 		uint64_t v;
 	} numbers[] = {
-		{"version_min", AG_VERSION},	      {"version_max", AG_VERSION},     {"epoch", epoch},
-		{"root_mib", id->root_mib},	      {"memory_bytes", id->memory_bytes}, {"cpu_percent", id->cpu_percent},
-		{"pids", id->pids},
+		{ "version_min", AG_VERSION }, { "version_max", AG_VERSION },	     { "epoch", epoch },
+		{ "root_mib", id->root_mib },  { "memory_bytes", id->memory_bytes }, { "cpu_percent", id->cpu_percent },
+		{ "pids", id->pids },
 	};
 	int r = o ? 0 : -ENOMEM;
 
@@ -154,7 +155,7 @@ static struct json_object *clean_list(struct json_object *from, const char *key,
 
 int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret)
 {
-	static const char *const texts[] = {"agent", "kernel", "boot_id"};
+	static const char *const texts[] = { "agent", "kernel", "boot_id" };
 	AUTO_JSON *o = NULL;
 	AUTO_JSON *out = json_object_new_object();
 	uint64_t version = 0, page = 0;
@@ -182,7 +183,7 @@ int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret
 	line = r == 0 ? json_line(out) : NULL;
 	if (!line || strlen(line) >= sizeof(ret->json))
 		return -EBADMSG;
-	strcpy(ret->json, line);
+	memcpy(ret->json, line, strlen(line) + 1);
 	return 0;
 }
 
@@ -197,7 +198,7 @@ void guest_bye_parse(const void *json, size_t len, char *ret_words, size_t cap)
 		snprintf(ret_words, cap, "it gave no reason");
 }
 
-/* -- EXEC ---------------------------------------------------------------------------------------------------- */
+/* -- EXEC -------------------------------------------------------------------------------------- */
 
 static int put_list(struct json_object *o, const char *key, char *const *list)
 {
@@ -272,14 +273,15 @@ static void clean_signal(char *signal)
 {
 	size_t n = strlen(signal);
 
-	if (strncmp(signal, "SIG", 3) != 0 || n < 4 || strspn(signal + 3, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != n - 3)
+	if (strncmp(signal, "SIG", 3) != 0 || n < 4 ||
+	    strspn(signal + 3, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") != n - 3)
 		signal[0] = '\0';
 }
 
 int guest_exit_parse(const void *json, size_t len, struct guest_exit *ret)
 {
 	AUTO_JSON *o = NULL;
-	struct guest_exit x = {.exit_code = -1};
+	struct guest_exit x = { .exit_code = -1 };
 	struct json_object *code, *usage = NULL;
 	const char *line;
 
@@ -292,7 +294,8 @@ int guest_exit_parse(const void *json, size_t len, struct guest_exit *ret)
 	words_of(o, "signal", x.signal, sizeof(x.signal));
 	clean_signal(x.signal);
 	words_of(o, "error", x.error, sizeof(x.error));
-	if (json_get_bool(o, "timed_out", &x.timed_out, NULL) < 0 || json_get_bool(o, "oom_killed", &x.oom_killed, NULL) < 0 ||
+	if (json_get_bool(o, "timed_out", &x.timed_out, NULL) < 0 ||
+	    json_get_bool(o, "oom_killed", &x.oom_killed, NULL) < 0 ||
 	    json_get_u64(o, "stdout_bytes", 0, INT64_MAX, &x.stdout_bytes, NULL) < 0 ||
 	    json_get_u64(o, "stderr_bytes", 0, INT64_MAX, &x.stderr_bytes, NULL) < 0 ||
 	    json_get_u64(o, "duration_ns", 0, INT64_MAX, &x.duration_ns, NULL) < 0 ||
@@ -305,7 +308,7 @@ int guest_exit_parse(const void *json, size_t len, struct guest_exit *ret)
 		snprintf(x.error, sizeof(x.error), "the agent gave neither an exit code nor a reason");
 	line = usage ? json_line(usage) : NULL;
 	if (line && strlen(line) < sizeof(x.usage.json))
-		strcpy(x.usage.json, line);
+		memcpy(x.usage.json, line, strlen(line) + 1);
 	*ret = x;
 	return 0;
 }

@@ -23,8 +23,8 @@ struct guest {
 	struct guest_exec *execs;   /* all */
 	struct guest_exec *senders; /* where the next turn to send input begins; NULL: with the first */
 
-	struct call *calls;	       /* sent, not answered; oldest first */
-	struct call *waiting, **tail;  /* not sent */
+	struct call *calls;	      /* sent, not answered; oldest first */
+	struct call *waiting, **tail; /* not sent */
 	size_t in_flight, nwaiting, waiting_bytes;
 	loop_id call_timer;
 
@@ -32,11 +32,13 @@ struct guest {
 	bool freed;
 };
 
-/* The connection is of no use any more: tell everybody. May end in the guest being freed when no frame of ours is on the stack. */
+/* The connection is of no use any more: tell everybody, who may free the guest: the caller holds `busy`, and then calls
+ * guest_release(). */
 void guest_fail(struct guest *g, int reason, const char *words);
+void guest_release(struct guest *g); /* free it if that was asked for and nobody holds it */
 uint32_t guest_next_stream(struct guest *g);
-/* channel_send(); -EPIPE becomes -ENOTCONN. -ENOBUFS is no end in itself: a guest that does not read its port does not answer either, and
- * that has its own deadlines. */
+/* channel_send(); -EPIPE becomes -ENOTCONN. -ENOBUFS is no end in itself: a guest that does not read its port does not
+ * answer either, and that has its own deadlines. */
 int guest_send(struct guest *g, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream, const void *data,
 	       size_t len);
 

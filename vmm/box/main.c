@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crucible-box: what keeps one sandbox going. Started by the launcher with the descriptors of enum box_fd, in an empty root that holds
- * /box and /run, under a uid of its own and without capabilities (cruciblefs/launch/launch.h).
+/* crucible-box: what keeps one sandbox going. Started by the launcher with the descriptors of enum box_fd, in an empty
+ *root that holds /box and /run, under a uid of its own and without capabilities (cruciblefs/launch/launch.h).
  *
  *	crucible-box [FOLDER [SOCKET]]		other places for /box and /run/daemon.sock: for tests
  */
@@ -14,7 +14,7 @@
 #include "base/confine.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "crucible-box_syscalls.h"
+#include "box_syscalls.h"
 #include "vmm/box/box_core.h"
 
 /* A sandbox may be idle for days: what a large command or much output took is given back at once. */
@@ -27,12 +27,14 @@ static int take_descriptors(struct box_params *p, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(p->fds); i++) {
 		p->fds[i] = BOX_FD_DAEMON + (int)i;
 		if (fd_set_cloexec(p->fds[i], true) < 0)
-			return err_set(e, -EBADF, "descriptor %d is missing: the launcher starts this program", p->fds[i]);
+			return err_set(e, -EBADF, "descriptor %d is missing: the launcher starts this program",
+				       p->fds[i]);
 	}
 	return 0;
 }
 
-/* Should: leave what the work needs and no more, for good. Mustn't: come before everything is open that the list does not allow. */
+/* Should: leave what the work needs and no more, for good. Mustn't: come before everything is open that the list does
+ * not allow. */
 static int confine(struct err *e)
 {
 	int r = confine_drop(getuid(), getgid(), 0, e);
@@ -41,7 +43,7 @@ static int confine(struct err *e)
 	return r; /* their run-time needs calls of its own, ptrace at the exit among them */
 #endif
 	if (r == 0)
-		r = confine_seccomp(crucible_box_syscalls, ARRAY_LEN(crucible_box_syscalls), e);
+		r = confine_seccomp(box_syscalls, ARRAY_LEN(box_syscalls), e);
 	return r;
 }
 
@@ -76,9 +78,9 @@ static int run(struct box_params *p, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct box_params p = {.tuning = BOX_TUNING_DEFAULT, .engine = &engine_qemu};
+	struct box_params p = { .tuning = BOX_TUNING_DEFAULT, .engine = &engine_qemu };
 	const char *folder = argc > 1 ? argv[1] : "/box";
-	struct err e = {0};
+	struct err e = { 0 };
 	char quoted[400];
 	int r;
 

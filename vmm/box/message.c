@@ -11,10 +11,10 @@
 
 static int parse_set(const void *data, size_t len, struct box_set *ret, struct err *e)
 {
-	static const char *const keys[] = {"name", "env", NULL};
+	static const char *const keys[] = { "name", "env", NULL };
 	AUTO_JSON *o = NULL;
 	const char *name = NULL, *env = NULL;
-	struct box_set s = {0};
+	struct box_set s = { 0 };
 	int r = json_parse(data, len, &o, e);
 
 	if (r == 0)
@@ -96,7 +96,7 @@ static int parse_wire(const void *data, size_t len, struct box_msg *m)
 
 int box_msg_parse(uint16_t type, const void *data, size_t len, struct box_msg *ret, struct err *e)
 {
-	struct box_msg m = {.type = (enum box_type)type};
+	struct box_msg m = { .type = (enum box_type)type };
 	int r;
 
 	if (type == BOX_START)
@@ -120,11 +120,11 @@ void box_msg_fini(struct box_msg *m)
 	} else if (m->type == BOX_SET) {
 		free(m->set.name);
 		free(m->set.env);
-		m->set = (struct box_set){0};
+		m->set = (struct box_set){ 0 };
 	}
 }
 
-/* -- what the box says ------------------------------------------------------------------------------------- */
+/* -- what the box says ------------------------------------------------------------------------- */
 
 int box_state_format(struct buf *out, enum box_state s, const char *words, const char *guest)
 {

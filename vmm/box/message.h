@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages of box.h as structs: what the daemon says is parsed here and nowhere else, what the box says is written here. */
+/* The messages of box.h as structs: what the daemon says is parsed here and nowhere else, what the box says is written
+ * here. */
 #ifndef CRUCIBLE_VMM_BOX_MESSAGE_H
 #define CRUCIBLE_VMM_BOX_MESSAGE_H
 
@@ -42,7 +43,8 @@ struct box_msg {
 		} fs;
 	};
 };
-/* Parse one message of the daemon. -EBADMSG: not one; -EINVAL: a bad configuration (words); -ENOMEM. Thread: any. Fuzzed. */
+/* Parse one message of the daemon. -EBADMSG: not one; -EINVAL: a bad configuration (words); -ENOMEM. Thread: any.
+ * Fuzzed. */
 int box_msg_parse(uint16_t type, const void *data, size_t len, struct box_msg *ret, struct err *e);
 void box_msg_fini(struct box_msg *m);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Commands of the queue run one after another: `current` runs, `waiting` wait. Those beside are in `beside`, running or (before the
- * guest is ready) waiting. Whatever ends a command goes through finish(): record, on_done(), gone. The next one is begun by
- * queue_kick(), a loop, so that a thousand bad commands in a row do not nest. Deadlines are in queue_time.c.
+ * Commands of the queue run one after another: `current` runs, `waiting` wait. Those beside are in `beside`, running or
+ * (before the guest is ready) waiting. Whatever ends a command goes through finish(): record, on_done(), gone. The next
+ * one is begun by queue_kick(), a loop, so that a thousand bad commands in a row do not nest. Deadlines are in
+ * queue_time.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,15 +14,17 @@
 #include "base/fd.h"
 #include "vmm/box/queue_priv.h"
 
-#define MIB (1024ull * 1024)
+#define MIB	      (1024ull * 1024)
 #define START_LATE_NS (2 * 1000000000ull) /* a late "started" moves the deadline by no more than this */
 
 struct queue_view queue_view(const struct queue *q)
 {
-	return (struct queue_view){.dirfd = q->dirfd, .config = q->config, .spool = q->spool, .unenforced = q->unenforced};
+	return (struct queue_view){
+		.dirfd = q->dirfd, .config = q->config, .spool = q->spool, .unenforced = q->unenforced
+	};
 }
 
-/* -- ends and beginnings ------------------------------------------------------------------------------------------ */
+/* -- ends and beginnings ----------------------------------------------------------------------- */
 
 /* Take @c out of wherever it is. */
 static void unlink_cmd(struct queue *q, struct cmd *c)
@@ -75,16 +78,19 @@ static void begun(struct queue *q, struct cmd *c)
 		c->kill_at = now + c->timeout_ns + q->t.kill_grace_ms * 1000000ull;
 		c->lost_at = now + c->timeout_ns + q->t.lost_after_ms * 1000000ull;
 	}
-	queue_tell_progress(c, 0); /* 0: the first output is told at once */
+	queue_tell_progress(c, 0, true); /* 0: the first output is told at once */
 }
 
 /* Begin @c. False: it has ended in words. */
 static bool begin(struct queue *q, struct cmd *c)
 {
-	struct err e = {0};
+	struct err e = { 0 };
 
 	if (cmd_begin(c, q->guest, &e) == 0) {
 		begun(q, c);
+		if (c->early.len > 0 || c->early_eof)
+			guest_exec_stdin(c->exec, c->early.data, c->early.len, c->early_eof);
+		buf_fini(&c->early);
 		if (*c->error) /* killed already: there is no place for its output */
 			queue_answer_soon(q, c);
 		return true;
@@ -122,7 +128,7 @@ void queue_kick(struct queue *q)
 	queue_arm(q);
 }
 
-/* -- what the guest says (guest_exec_ops) ----------------------------------------------------------------------------- */
+/* -- what the guest says (guest_exec_ops) ------------------------------------------------------ */
 
 static void on_started(void *arg, const char *script)
 {
@@ -200,7 +206,8 @@ const struct guest_exec_ops queue_exec_ops = {
 	.on_stdin_credit = on_stdin_credit,
 };
 
-/* -- the interface ------------------------------------------------------------------------------------------------------ */
+/* -- the interface
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void on_removed(void *arg, uint64_t n)
 {
@@ -209,15 +216,17 @@ static void on_removed(void *arg, uint64_t n)
 	q->ops.on_removed(q->arg, n);
 }
 
-int queue_new(struct loop *l, int dirfd, const struct box_config *c, const struct box_tuning *t, const struct queue_ops *ops,
-	      void *arg, struct queue **ret, struct err *e)
+int queue_new(struct loop *l, int dirfd, const struct box_config *c, const struct box_tuning *t,
+	      const struct queue_ops *ops, void *arg, struct queue **ret, struct err *e)
 {
 	struct queue *q = calloc(1, sizeof(*q));
 	int r;
 
 	if (!q)
 		return err_set(e, -ENOMEM, "queue: no memory");
-	*q = (struct queue){.loop = l, .dirfd = dirfd, .config = c, .t = *t, .ops = *ops, .arg = arg, .tail = &q->waiting};
+	*q = (struct queue){
+		.loop = l, .dirfd = dirfd, .config = c, .t = *t, .ops = *ops, .arg = arg, .tail = &q->waiting
+	};
 	snprintf(q->unenforced, sizeof(q->unenforced), "%s", c->unenforced);
 	r = spool_new(dirfd, c->spool_mib * MIB, BOX_KEEP_EXECS, on_removed, q, &q->spool, e);
 	if (r == 0)
@@ -258,7 +267,7 @@ int queue_set_env(struct queue *q, const char *text)
 		if (!t)
 			return -ENOMEM;
 		t->refs = 1;
-		strcpy(t->text, text);
+		memcpy(t->text, text, strlen(text) + 1);
 	}
 	env_text_unref(q->env);
 	q->env = t;
@@ -274,16 +283,25 @@ int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wal
 		return err_set(e, -EBUSY, "command %" PRIu64 ": the sandbox is being stopped", n);
 	if (n <= q->last)
 		return err_set(e, -ENOENT, "command %" PRIu64 ": not a new number", n);
-	if (beside ? q->nbeside >= BOX_BESIDE_MAX : q->nwaiting >= BOX_QUEUE_MAX)
-		return err_set(e, -EBUSY, "command %" PRIu64 ": too many commands are waiting", n);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(e, -ENOMEM, "command %" PRIu64 ": no memory", n);
-	*c = (struct cmd){.queue = q, .n = n, .flags = flags, .accepted_wall_ns = accepted_wall_ns, .out = SPOOL_CMD_INIT};
+	*c = (struct cmd){
+		.queue = q, .n = n, .flags = flags, .accepted_wall_ns = accepted_wall_ns, .out = SPOOL_CMD_INIT
+	};
 	c->out.n = n;
+	buf_init(&c->early, BOX_STDIN_WINDOW);
 	c->kill_at = c->lost_at = NEVER;
 	c->env = env_text_ref(q->env);
 	q->last = n;
+	if (beside ? q->nbeside >= BOX_BESIDE_MAX : q->nwaiting >= BOX_QUEUE_MAX) {
+		/* Refused, and told by its record too: whoever waits for that must not wait for ever. */
+		err_set(e, -EBUSY, "command %" PRIu64 ": %u commands %s already", n,
+			beside ? BOX_BESIDE_MAX : BOX_QUEUE_MAX, beside ? "run side by side" : "wait");
+		cmd_error(c, e->msg);
+		finish(c);
+		return -EBUSY;
+	}
 	if (beside) {
 		struct cmd **at = &q->beside;
 
@@ -317,10 +335,19 @@ static struct cmd *find(const struct queue *q, uint64_t n)
 int queue_stdin(struct queue *q, uint64_t n, const void *data, size_t len, bool eof)
 {
 	struct cmd *c = find(q, n);
+	int r;
 
 	if (!c || !(c->flags & BOX_EXEC_LIVE_STDIN))
 		return -ENOENT;
-	return c->exec ? guest_exec_stdin(c->exec, data, len, eof) : -EAGAIN;
+	if (c->exec)
+		return guest_exec_stdin(c->exec, data, len, eof);
+	if (c->early_eof)
+		return -EPIPE;
+	r = buf_add(&c->early, data, len);
+	if (r < 0)
+		return r == -EFBIG ? -ENOBUFS : r;
+	c->early_eof = eof;
+	return 0;
 }
 
 static int kill_cmd(struct queue *q, struct cmd *c, bool cancel)
@@ -351,8 +378,9 @@ int queue_ctl(struct queue *q, uint64_t n, enum box_verb verb, uint32_t a, uint3
 	case BOX_SIGNAL:
 		return a == 0 || a > 64 ? -EINVAL : guest_exec_signal(c->exec, a);
 	case BOX_RESIZE:
-		return a == 0 || a > UINT16_MAX || b == 0 || b > UINT16_MAX ? -EINVAL
-									    : guest_exec_resize(c->exec, (uint16_t)a, (uint16_t)b);
+		return a == 0 || a > UINT16_MAX || b == 0 || b > UINT16_MAX
+			       ? -EINVAL
+			       : guest_exec_resize(c->exec, (uint16_t)a, (uint16_t)b);
 	case BOX_KILL:
 	case BOX_CANCEL:
 		return kill_cmd(q, c, verb == BOX_CANCEL);
@@ -365,8 +393,8 @@ void queue_start(struct queue *q, struct guest *g, const char *unenforced)
 {
 	q->guest = g;
 	if (*unenforced)
-		snprintf(q->unenforced, sizeof(q->unenforced), "%s%s%s", q->config->unenforced, *q->config->unenforced ? "," : "",
-			 unenforced);
+		snprintf(q->unenforced, sizeof(q->unenforced), "%s%s%s", q->config->unenforced,
+			 *q->config->unenforced ? "," : "", unenforced);
 	queue_kick(q);
 }
 
@@ -460,9 +488,16 @@ size_t queue_open(const struct queue *q, uint64_t *ret, size_t cap)
 	return n;
 }
 
+static uint32_t stdin_room(const struct cmd *c)
+{
+	if (!(c->flags & BOX_EXEC_LIVE_STDIN) || c->early_eof)
+		return 0;
+	return c->exec ? guest_exec_stdin_room(c->exec) : BOX_STDIN_WINDOW - (uint32_t)c->early.len;
+}
+
 void queue_each_live(const struct queue *q, void (*fn)(void *arg, uint64_t n, uint32_t bytes), void *arg)
 {
 	for (struct cmd *c = q->beside; c; c = c->next)
-		if (c->exec && guest_exec_stdin_room(c->exec) > 0)
-			fn(arg, c->n, guest_exec_stdin_room(c->exec));
+		if (stdin_room(c) > 0)
+			fn(arg, c->n, stdin_room(c));
 }

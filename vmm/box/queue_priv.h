@@ -33,9 +33,9 @@ struct queue {
 uint64_t queue_clock_ns(const struct queue *q);
 /* Call @fn for each running command until it returns false; false then. It may not end commands. */
 bool queue_each_running(const struct queue *q, bool (*fn)(struct cmd *c, void *arg), void *arg);
-void queue_arm(struct queue *q); /* the timer, for what is due first; none when nothing runs */
+void queue_arm(struct queue *q);			/* the timer, for what is due first; none when nothing runs */
 void queue_answer_soon(struct queue *q, struct cmd *c); /* it was killed, or has exited: the rest has to come in time */
-void queue_tell_progress(struct cmd *c, uint64_t now_ns);
+void queue_tell_progress(struct cmd *c, uint64_t now_ns, bool first);
 void queue_progress(struct cmd *c); /* it printed: tell, now or soon */
 
 #endif

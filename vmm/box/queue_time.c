@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * Time is the guest's: a clock that stands while the machine is paused. A running command has two instants on it: kill_at, when the host
- * kills what the agent should have ended, and lost_at, when the guest is lost. One timer serves the earliest of all of them,
- * and the silence of the agent while anything runs: after a while it is asked for a sign of life, after a longer while it is lost
- * (a command without a deadline would else wait for ever for an agent that was stopped). When nothing runs there is no timer.
+ * Time is the guest's: a clock that stands while the machine is paused. A running command has two instants on it:
+ * kill_at, when the host kills what the agent should have ended, and lost_at, when the guest is lost. One timer serves
+ * the earliest of all of them, and the silence of the agent while anything runs: after a while it is asked for a sign
+ * of life, after a longer while it is lost (a command without a deadline would else wait for ever for an agent that was
+ * stopped). When nothing runs there is no timer.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -95,12 +96,14 @@ static void lose_by(struct queue *q, struct cmd *c)
 	double limit = (double)c->timeout_ns / 1e9;
 
 	if (c->state == CMD_EXITED)
-		snprintf(words, sizeof(words), "the guest does not answer: the output of command %" PRIu64 " is missing", c->n);
+		snprintf(words, sizeof(words),
+			 "the guest does not answer: the output of command %" PRIu64 " is missing", c->n);
 	else if (c->kill_cancel || !c->timeout_ns || queue_clock_ns(q) < c->started_at + c->timeout_ns)
-		snprintf(words, sizeof(words), "the guest does not answer: command %" PRIu64 " was killed and has not ended", c->n);
+		snprintf(words, sizeof(words),
+			 "the guest does not answer: command %" PRIu64 " was killed and has not ended", c->n);
 	else
-		snprintf(words, sizeof(words), "the guest does not answer: command %" PRIu64 " has not ended within its %g s", c->n,
-			 limit);
+		snprintf(words, sizeof(words),
+			 "the guest does not answer: command %" PRIu64 " has not ended within its %g s", c->n, limit);
 	lose(q, words);
 }
 
@@ -157,13 +160,14 @@ void queue_answer_soon(struct queue *q, struct cmd *c)
 	queue_arm(q);
 }
 
-/* -- progress -------------------------------------------------------------------------------------------------- */
+/* -- progress ---------------------------------------------------------------------------------- */
 
-void queue_tell_progress(struct cmd *c, uint64_t now)
+void queue_tell_progress(struct cmd *c, uint64_t now, bool first)
 {
 	c->progress_owed = false;
 	c->progress_at = now;
-	c->queue->ops.on_progress(c->queue->arg, c->n, true, c->out.files[SPOOL_STDOUT].bytes, c->out.files[SPOOL_STDERR].bytes);
+	c->queue->ops.on_progress(c->queue->arg, c->n, first, c->out.files[SPOOL_STDOUT].bytes,
+				  c->out.files[SPOOL_STDERR].bytes);
 }
 
 struct progress {
@@ -176,7 +180,7 @@ static bool progress_one(struct cmd *c, void *arg)
 	uint64_t due = c->progress_at + ms(c->queue->t.progress_ms);
 
 	if (c->progress_owed && due <= p->now)
-		queue_tell_progress(c, p->now);
+		queue_tell_progress(c, p->now, false);
 	else if (c->progress_owed)
 		p->next = earlier(p->next, due);
 	return true;
@@ -185,7 +189,7 @@ static bool progress_one(struct cmd *c, void *arg)
 static void on_progress_timer(void *arg)
 {
 	struct queue *q = arg;
-	struct progress p = {.now = now_ns(), .next = NEVER};
+	struct progress p = { .now = now_ns(), .next = NEVER };
 
 	q->progress_timer = 0;
 	queue_each_running(q, progress_one, &p);
@@ -199,7 +203,7 @@ void queue_progress(struct cmd *c)
 	uint64_t now = now_ns(), due = c->progress_at + ms(q->t.progress_ms);
 
 	if (due <= now) {
-		queue_tell_progress(c, now);
+		queue_tell_progress(c, now, false);
 		return;
 	}
 	c->progress_owed = true;

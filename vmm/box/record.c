@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* result.json: what a command did. Its members and their order are the product's interface (cruciblefs(8), "result.json"). */
+/* result.json: what a command did. Its members and their order are the product's interface (cruciblefs(8),
+ * "result.json"). */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ static void add(struct maker *m, struct json_object *list, struct json_object *v
 	}
 }
 
-/* -- the output's first part --------------------------------------------------------------------------- */
+/* -- the output's first part ------------------------------------------------------------------- */
 
 /* How much of @len bytes to take so that a cut leaves no half of a UTF-8 character behind. */
 static size_t cut_at_character(const uint8_t *p, size_t len)
@@ -95,12 +96,13 @@ static void put_output(struct maker *m, int dirfd, const struct box_record *r, c
 	}
 	if (len == BOX_RECORD_TEXT_MAX && bytes > len)
 		len = cut_at_character(text, len);
-	put(m, key, json_text(text, len));
+	put(m, key, json_text(text, len)); /* NOLINT(clang-analyzer-unix.Malloc): it does not know AUTO_FREE */
 }
 
-/* -- parts ------------------------------------------------------------------------------------------------ */
+/* -- parts ------------------------------------------------------------------------------------- */
 
-/* A command line may be a MiB long, a record should not: what is beyond the bound is shown as one more argument, "…". */
+/* A command line may be a MiB long, a record should not: what is beyond the bound is shown as one more argument, "…".
+ */
 static void put_argv(struct maker *m, char **argv)
 {
 	struct json_object *list = put(m, "argv", json_object_new_array());
@@ -121,11 +123,15 @@ static void put_argv(struct maker *m, char **argv)
 /* The agent's numbers, each on its own: whatever else it sent does not get into a record. */
 static void put_usage(struct maker *m, const char *usage_json)
 {
-	static const char *const keys[] = {"cpu_user_ms",	"cpu_sys_ms",			"peak_memory_bytes",
-					   "page_faults_major", "context_switches_involuntary", "io_read_bytes",
-					   "io_write_bytes"};
+	static const char *const keys[] = { "cpu_user_ms",
+					    "cpu_sys_ms",
+					    "peak_memory_bytes",
+					    "page_faults_major",
+					    "context_switches_involuntary",
+					    "io_read_bytes",
+					    "io_write_bytes" };
 	AUTO_JSON *from = NULL;
-	struct maker usage = {.o = put(m, "usage", json_object_new_object())};
+	struct maker usage = { .o = put(m, "usage", json_object_new_object()) };
 
 	if (!usage.o)
 		return;
@@ -143,7 +149,7 @@ static void put_usage(struct maker *m, const char *usage_json)
 
 static void put_isolation(struct maker *m, const struct box_record *r)
 {
-	struct maker iso = {.o = put(m, "isolation", json_object_new_object())};
+	struct maker iso = { .o = put(m, "isolation", json_object_new_object()) };
 	struct json_object *list;
 	const char *p = r->unenforced ? r->unenforced : "";
 
@@ -194,7 +200,7 @@ static void put_all(struct maker *m, int dirfd, const struct box_record *r)
 int box_record_format(int dirfd, const struct box_record *r, struct buf *out, struct err *e)
 {
 	AUTO_JSON *o = json_object_new_object();
-	struct maker m = {.o = o};
+	struct maker m = { .o = o };
 	const char *line = NULL;
 
 	if (o)

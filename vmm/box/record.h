@@ -7,7 +7,8 @@
 
 #define BOX_RECORD_MAX (4u * 1024 * 1024) /* two texts and an argv, each byte of them six at worst, and the rest */
 
-/* Append the text of @r, with a newline, to @out. As box_record_write(), it reads the outputs' beginnings below @dirfd. Errors: -ENOMEM. */
+/* Append the text of @r, with a newline, to @out. As box_record_write(), it reads the outputs' beginnings below @dirfd.
+ * Errors: -ENOMEM. */
 int box_record_format(int dirfd, const struct box_record *r, struct buf *out, struct err *e);
 
 #endif

@@ -8,11 +8,12 @@
 #include "base/json.h"
 #include "vmm/box/box.h"
 
-#define TIMEOUT_MAX_S (366.0 * 86400)
-#define ARGS_MAX 65536u
-#define ENV_MAX 4096u
-#define USER_MAX 128u
-#define CWD_MAX 4095u
+#define TIMEOUT_MAX_S  (366.0 * 86400)
+#define ARGS_MAX       65536u
+#define ENV_MAX	       4096u
+#define VALUES_MAX     (ARGS_MAX + ENV_MAX + 100)
+#define USER_MAX       128u
+#define CWD_MAX	       4095u
 #define OUTPUT_MIB_MAX (1024u * 1024)
 
 static bool is_blank(char c)
@@ -67,7 +68,7 @@ static int take_script(struct box_request *r, const char *text, size_t len, stru
 	return 0;
 }
 
-/* -- the JSON request ---------------------------------------------------------------------------------------- */
+/* -- the JSON request -------------------------------------------------------------------------- */
 
 /* A member that must be a string without NUL: NULL when absent. */
 static int take_text(struct json_object *o, const char *key, size_t max, char **ret, struct err *e)
@@ -125,8 +126,7 @@ static int take_env(struct json_object *o, struct box_request *r, struct err *e)
 	r->env = calloc((size_t)json_object_object_length(env) + 1, sizeof(*r->env));
 	if (!r->env)
 		return err_set(e, -ENOMEM, "no memory");
-	json_object_object_foreach(env, key, v)
-	{
+	json_object_object_foreach(env, key, v) {
 		const char *text = json_object_is_type(v, json_type_string) ? json_object_get_string(v) : NULL;
 
 		if (!*key || strchr(key, '='))
@@ -176,7 +176,7 @@ static int take_stdin(struct json_object *o, struct box_request *r, struct err *
 
 static int take_tty(struct json_object *o, struct box_request *r, struct err *e)
 {
-	static const char *const keys[] = {"rows", "cols", NULL};
+	static const char *const keys[] = { "rows", "cols", NULL };
 	struct json_object *tty = NULL;
 	uint64_t rows = 24, cols = 80;
 	int code = json_get_obj(o, "tty", json_type_object, &tty, e);
@@ -212,14 +212,36 @@ static int take_json_script(struct json_object *o, struct box_request *r, struct
 	return take_script(r, text, strlen(text), e);
 }
 
+/* Members and elements that the text has at least: commas outside of strings. A parsed value takes twenty times the
+ * bytes of its text, so they are counted before. */
+static size_t count_values(const char *text, size_t len)
+{
+	bool in_string = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (in_string && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			in_string = !in_string;
+		else if (!in_string && text[i] == ',')
+			n++;
+	}
+	return n;
+}
+
 static int take_request(const char *text, size_t len, struct box_request *r, struct err *e)
 {
-	static const char *const keys[] = {"argv",  "script", "env",	    "cwd", "user", "timeout_s",
-					   "stdin", "tty",    "output_mib", NULL};
+	static const char *const keys[] = { "argv",	 "script", "env", "cwd",	"user",
+					    "timeout_s", "stdin",  "tty", "output_mib", NULL };
 	AUTO_JSON *o = NULL;
 	uint64_t mib = 0;
-	int code = json_parse(text, len, &o, e);
+	int code;
 
+	if (count_values(text, len) > VALUES_MAX)
+		return err_set(e, -EINVAL, "the request has too many values: at most %u arguments and %u variables",
+			       ARGS_MAX, ENV_MAX);
+	code = json_parse(text, len, &o, e);
 	if (code < 0)
 		return err_wrap(e, "the command begins with '{', so it must be a JSON request");
 	code = json_known_keys(o, keys, e);
@@ -249,7 +271,7 @@ static int take_request(const char *text, size_t len, struct box_request *r, str
 
 int box_request_parse(const void *data, size_t len, struct box_request *ret, struct err *e)
 {
-	struct box_request r = {0};
+	struct box_request r = { 0 };
 	const char *text = data;
 	size_t blank = 0;
 	int code;
@@ -295,5 +317,5 @@ void box_request_fini(struct box_request *r)
 	free(r->cwd);
 	free(r->user);
 	free(r->stdin_text);
-	*r = (struct box_request){0};
+	*r = (struct box_request){ 0 };
 }

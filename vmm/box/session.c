@@ -52,19 +52,19 @@ static void on_gone(void *arg, int reason)
 
 static int attach(struct session *s, int fd)
 {
-	static const struct msgconn_ops ops = {.on_msg = on_msg, .on_gone = on_gone};
+	static const struct msgconn_ops ops = { .on_msg = on_msg, .on_gone = on_gone };
 
 	return msgconn_new(s->loop, fd, QUEUE_MAX, &ops, s, &s->conn);
 }
 
 static int connect_daemon(const char *path)
 {
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
 	AUTO_FD fd = -1;
 
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return -ENAMETOOLONG;
-	strcpy(addr.sun_path, path);
+	memcpy(addr.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
 		return -errno;
@@ -86,7 +86,8 @@ static void on_retry(void *arg)
 		retry_later(s);
 }
 
-int session_new(struct loop *l, int fd, const struct box_tuning *t, const struct session_ops *ops, void *arg, struct session **ret)
+int session_new(struct loop *l, int fd, const struct box_tuning *t, const struct session_ops *ops, void *arg,
+		struct session **ret)
 {
 	struct session *s = calloc(1, sizeof(*s));
 	int r;
@@ -95,7 +96,7 @@ int session_new(struct loop *l, int fd, const struct box_tuning *t, const struct
 		fd_close(&fd);
 		return -ENOMEM;
 	}
-	*s = (struct session){.loop = l, .t = t, .ops = *ops, .arg = arg};
+	*s = (struct session){ .loop = l, .t = t, .ops = *ops, .arg = arg };
 	r = attach(s, fd);
 	if (r < 0) {
 		free(s);

@@ -19,7 +19,7 @@ int source_open(struct source *s, int dirfd, const char *path)
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
-	*s = (struct source){.len = (uint64_t)st.st_size};
+	*s = (struct source){ .len = (uint64_t)st.st_size };
 	s->fd = take_fd(&fd);
 	return 0;
 }
@@ -47,7 +47,7 @@ int source_memory(struct source *s, char *mem, size_t len, int dirfd)
 	AUTO_FD fd = -1;
 	int r;
 
-	*s = (struct source){.len = len};
+	*s = (struct source){ .len = len };
 	if (len <= SOURCE_MEMORY_MAX) {
 		s->mem = owned;
 		owned = NULL;
@@ -68,7 +68,7 @@ void source_fini(struct source *s)
 	free(s->mem);
 	if (s->fd > 0)
 		close(s->fd);
-	*s = (struct source){0};
+	*s = (struct source){ 0 };
 }
 
 long source_read(struct source *s, uint8_t *buf, size_t cap)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * `total` is what all commands hold: the finished ones in `done`, oldest first, and the running ones as they write. A write that would
- * go beyond the bound removes finished commands from the front until it fits; when there are none left, the output is cut. Sizes are
- * counted as bytes, not as blocks, and once: what somebody else does to these files later does not matter to anything but the bound.
+ * `total` is what all commands hold: the finished ones in `done`, oldest first, and the running ones as they write. A
+ * write that would go beyond the bound removes finished commands from the front until it fits; when there are none
+ * left, the output is cut. Sizes are counted as bytes, not as blocks, and once: what somebody else does to these files
+ * later does not matter to anything but the bound.
  */
 #include "vmm/box/spool.h"
 
@@ -34,7 +35,7 @@ struct spool {
 	size_t first, ndone, cap;
 };
 
-static const char *const file_name[] = {[SPOOL_STDOUT] = "stdout", [SPOOL_STDERR] = "stderr"};
+static const char *const file_name[] = { [SPOOL_STDOUT] = "stdout", [SPOOL_STDERR] = "stderr" };
 static_assert(ARRAY_LEN(file_name) == SPOOL_WHICH_COUNT, "a stream without a file");
 
 static int done_add(struct spool *s, struct done d)
@@ -58,7 +59,7 @@ static int done_add(struct spool *s, struct done d)
 	return 0;
 }
 
-/* -- folders ----------------------------------------------------------------------------------------------- */
+/* -- folders ----------------------------------------------------------------------------------- */
 
 static int open_exec(int dirfd, uint64_t n)
 {
@@ -135,7 +136,7 @@ static void add_size(void *arg, int dirfd, const char *name)
 
 static struct sizes sizes_of(int dirfd, uint64_t n)
 {
-	struct sizes z = {0};
+	struct sizes z = { 0 };
 	int fd = open_exec(dirfd, n);
 
 	if (fd >= 0)
@@ -143,7 +144,7 @@ static struct sizes sizes_of(int dirfd, uint64_t n)
 	return z;
 }
 
-/* -- the start ------------------------------------------------------------------------------------------------ */
+/* -- the start --------------------------------------------------------------------------------- */
 
 struct scan {
 	struct spool *spool;
@@ -163,7 +164,7 @@ static void scan_name(void *arg, int dirfd, const char *name)
 	if (*name < '1' || *name > '9' || *end || errno)
 		return;
 	z = sizes_of(scan->spool->dirfd, n);
-	if (z.finished && done_add(scan->spool, (struct done){n, z.bytes}) < 0)
+	if (z.finished && done_add(scan->spool, (struct done){ n, z.bytes }) < 0)
 		scan->code = -ENOMEM;
 }
 
@@ -174,15 +175,16 @@ static int by_number(const void *a, const void *b)
 	return x->n < y->n ? -1 : x->n > y->n;
 }
 
-int spool_new(int dirfd, uint64_t max_bytes, uint32_t keep, spool_removed_fn *removed, void *arg, struct spool **ret, struct err *e)
+int spool_new(int dirfd, uint64_t max_bytes, uint32_t keep, spool_removed_fn *removed, void *arg, struct spool **ret,
+	      struct err *e)
 {
 	struct spool *s = calloc(1, sizeof(*s));
-	struct scan scan = {.spool = s};
+	struct scan scan = { .spool = s };
 	int fd, r;
 
 	if (!s)
 		return err_set(e, -ENOMEM, "spool: no memory");
-	*s = (struct spool){.dirfd = dirfd, .max = max_bytes, .keep = keep, .removed = removed, .arg = arg};
+	*s = (struct spool){ .dirfd = dirfd, .max = max_bytes, .keep = keep, .removed = removed, .arg = arg };
 	fd = openat(dirfd, "exec", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	r = fd < 0 ? -errno : each_name(fd, scan_name, &scan);
 	if (r == 0)
@@ -217,7 +219,7 @@ uint64_t spool_last(const struct spool *s)
 	return s->last;
 }
 
-/* -- one command --------------------------------------------------------------------------------------------- */
+/* -- one command ------------------------------------------------------------------------------- */
 
 #define RECORD_NEW "result.json.new"
 
@@ -333,9 +335,12 @@ void spool_finish(struct spool *s, struct spool_cmd *c)
 	uint64_t kept = c->files[SPOOL_STDOUT].kept + c->files[SPOOL_STDERR].kept;
 
 	spool_close(c);
-	/* done_add() counts the whole command; what it wrote is counted already. No memory: it is kept, and forgotten here. */
+	if (c->other == 0) /* it never came to be read: its text is in the folder all the same */
+		c->other = sizes_of(s->dirfd, c->n).bytes - kept;
+	/* done_add() counts the whole command; what it wrote is counted already. No memory: it is kept, and forgotten
+	 * here. */
 	s->total -= kept < s->total ? kept : s->total;
-	if (done_add(s, (struct done){c->n, kept + c->other}) < 0)
+	if (done_add(s, (struct done){ c->n, kept + c->other }) < 0)
 		s->total += kept + c->other;
 	while (s->ndone > 1 && (s->ndone > s->keep || s->total > s->max))
 		remove_oldest(s);
