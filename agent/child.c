@@ -33,12 +33,13 @@
 #include "base/fd.h"
 
 #define PATH_DEFAULT   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define SHELL	       "/bin/sh"
 #define NOFILE_SOFT    1024u
 #define NOFILE_HARD    524288u
 #define MEMLOCK	       (8u << 20)
 #define TXTBSY_TRIES   100
 #define TXTBSY_WAIT_NS 2000000
+
+static char shell[] = "/bin/sh"; /* an array, because argv is made of such */
 
 /* -- making the process ------------------------------------------------------------- */
 
@@ -237,7 +238,7 @@ static int exec_once(const char *path, char *const *argv, char *const *env)
 }
 
 /* A text without "#!" is the shell's, as execvp(3) has it. */
-static int exec_or_shell(const char *path, char *const *argv, char *const *env)
+static int exec_or_shell(char *path, char *const *argv, char *const *env)
 {
 	size_t argc = 0;
 	char **sh;
@@ -250,10 +251,10 @@ static int exec_or_shell(const char *path, char *const *argv, char *const *env)
 	sh = calloc(argc + 2, sizeof(*sh));
 	if (!sh)
 		return -ENOMEM;
-	sh[0] = (char *)(uintptr_t)SHELL;
-	sh[1] = (char *)(uintptr_t)path;
+	sh[0] = shell;
+	sh[1] = path;
 	memcpy(sh + 2, argv + 1, argc * sizeof(*sh)); /* the NULL as well */
-	return exec_once(SHELL, sh, env);
+	return exec_once(shell, sh, env);
 }
 
 static int exec_in_path(char *const *argv, char *const *env, struct err *e)
@@ -302,15 +303,15 @@ static int exec_argv(char *const *argv, char *const *env, struct err *e)
 
 static int exec_script(const struct child_plan *p, char *const *env, struct err *e)
 {
-	char *direct[] = { (char *)(uintptr_t)p->script, NULL };
-	char *shell[] = { (char *)(uintptr_t)SHELL, (char *)(uintptr_t)p->script, NULL };
+	char *direct[] = { p->script, NULL };
+	char *by_shell[] = { shell, p->script, NULL };
 	char line[128] = "";
 	ssize_t n = pread(p->script_fd, line, sizeof(line) - 1, 0);
 	int r;
 
 	if (n < 2 || line[0] != '#' || line[1] != '!') {
-		r = exec_once(SHELL, shell, env);
-		return err_set(e, r, "script: %s: %s", SHELL, r == -ENOENT ? "this guest has no shell" : strerror(-r));
+		r = exec_once(shell, by_shell, env);
+		return err_set(e, r, "script: %s: %s", shell, r == -ENOENT ? "this guest has no shell" : strerror(-r));
 	}
 	r = exec_once(p->script, direct, env);
 	line[strcspn(line, "\n")] = '\0';

@@ -15,9 +15,9 @@ struct child_plan {
 	const struct guest *guest;
 	const struct exec_req *req;
 	const struct cgroup *cgroup;
-	const char *script; /* its path, if req->script */
-	int script_fd;	    /* the same, read-only; to be given to the user */
-	int stdio[3];	    /* what becomes 0, 1 and 2; with a terminal three times the same */
+	char *script;  /* its path, if req->script */
+	int script_fd; /* the same, read-only; to be given to the user */
+	int stdio[3];  /* what becomes 0, 1 and 2; with a terminal three times the same */
 };
 
 /* Start it. *ret_err_fd is the read end of a pipe (non-blocking): end of file when exec succeeded, else one struct err.

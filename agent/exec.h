@@ -26,23 +26,23 @@
 struct execs;
 
 int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limits *lim,
-	      struct execs **ret);	   /* -ENOMEM */
-struct execs *execs_free(struct execs *x); /* kills all of them; NULL is fine; returns NULL */
+	      struct execs **ret);	     /* -ENOMEM */
+struct execs *execs_free(struct execs *set); /* kills all of them; NULL is fine; returns NULL */
 
 /* Frames of the host. 0 or -EBADMSG; a frame for a stream that has ended, or never was, is fine and does nothing.
  * -EAGAIN: DATA for a stream that is not known: its EXEC travels on the other port and may not be here yet. Offer it
  * again after the next EXEC, or execs_give_up() on that stream first. */
-int execs_frame(struct execs *x, const struct ag_frame *f);
+int execs_frame(struct execs *set, const struct ag_frame *f);
 bool execs_takes(uint8_t type); /* is a frame of that type theirs? */
-void execs_give_up(struct execs *x, uint32_t stream);
+void execs_give_up(struct execs *set, uint32_t stream);
 /* The epoch is over: nothing is sent for those that exist any more; they run on. */
-void execs_detach(struct execs *x);
-void execs_room(struct execs *x); /* bulk has room again */
+void execs_detach(struct execs *set);
+void execs_room(struct execs *set); /* bulk has room again */
 /* A child was reaped. true: it was a command's. */
-bool execs_reaped(struct execs *x, pid_t pid, int status, const struct rusage *ru);
+bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage *ru);
 
-void execs_signal_all(struct execs *x, int signo); /* to every process of every command */
-void execs_kill_all(struct execs *x);
-size_t execs_alive(const struct execs *x); /* commands of which something may still run */
+void execs_signal_all(struct execs *set, int signo); /* to every process of every command */
+void execs_kill_all(struct execs *set);
+size_t execs_alive(const struct execs *set); /* commands of which something may still run */
 
 #endif

@@ -60,9 +60,9 @@ void exec_failed(struct exec *x, const struct err *e); /* it never began, or not
 void exec_finish(struct exec *x);		       /* send EXIT; what is left lingers */
 void exec_kill(struct exec *x);
 void exec_began(struct exec *x); /* exec(2) has succeeded: send STARTED */
-void exec_timeout(void *x);	 /* a loop_fn: the deadline */
-void exec_tail(void *x);	 /* an output's on_tail */
-void exec_eof(void *x);		 /* an output's on_eof */
+void exec_timeout(void *arg);	 /* a loop_fn: the deadline */
+void exec_tail(void *arg);	 /* an output's on_tail */
+void exec_eof(void *arg);	 /* an output's on_eof */
 
 /* exec_start.c */
 void exec_start(struct exec *x);      /* start the process, or finish with the reason */

@@ -49,14 +49,9 @@ static void complain(struct import *i, const char *name, const char *words)
 /* The name below the root; "" for the root itself. */
 static const char *relative(const char *name)
 {
-	for (;;) {
-		if (name[0] == '/')
-			name++;
-		else if (name[0] == '.' && (name[1] == '/' || name[1] == '\0'))
-			name++;
-		else
-			return name;
-	}
+	while (name[0] == '/' || (name[0] == '.' && (name[1] == '/' || name[1] == '\0')))
+		name++;
+	return name;
 }
 
 /* Replace the links in the first @len bytes of a relative @name by what they lead to, there already or not. A loop

@@ -100,7 +100,7 @@ static bool enable_both(int top_fd, int cmds_fd, const char *controller)
 /* How many tasks all commands may have, so that some are left for the agent and the kernel. 0: not known. */
 static uint64_t usable_tasks(const struct guest *g)
 {
-	char text[32];
+	char text[32] = "";
 	uint64_t all;
 
 	if (g->proc_fd < 0 || read_at(g->proc_fd, "sys/kernel/threads-max", text, sizeof(text)) < 0)
@@ -114,7 +114,7 @@ static uint64_t usable_tasks(const struct guest *g)
 static uint64_t usable_memory(const struct guest *g)
 {
 	uint64_t total, free_now, reserve;
-	char text[4096];
+	char text[4096] = "";
 
 	if (g->proc_fd < 0 || read_at(g->proc_fd, "meminfo", text, sizeof(text)) < 0)
 		return 0;
@@ -301,7 +301,7 @@ void cgroup_signal(const struct cgroup *c, int signo)
 
 bool cgroup_is_empty(const struct cgroup *c)
 {
-	char text[256];
+	char text[256] = "";
 
 	if (c->fd < 0 || read_at(c->fd, "cgroup.events", text, sizeof(text)) < 0)
 		return true;
@@ -347,7 +347,7 @@ int cgroup_remove(struct limits *l, struct cgroup *c)
 
 void cgroup_usage_get(const struct cgroup *c, struct cgroup_usage *ret)
 {
-	char text[4096];
+	char text[4096] = "";
 
 	*ret = (struct cgroup_usage){ .valid = c->fd >= 0 };
 	if (!ret->valid)

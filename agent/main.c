@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,22 @@ struct test_args {
 	const char *root, *cgroup;
 };
 
+/* "3,4" */
+static int parse_fds(const char *text, int *ret_control, int *ret_bulk)
+{
+	char *end;
+	long control = strtol(text, &end, 10), bulk;
+
+	if (*end != ',')
+		return -EINVAL;
+	bulk = strtol(end + 1, &end, 10);
+	if (*end || control < 0 || control > INT_MAX || bulk < 0 || bulk > INT_MAX)
+		return -EINVAL;
+	*ret_control = (int)control;
+	*ret_bulk = (int)bulk;
+	return 0;
+}
+
 static int parse_args(int argc, char **argv, struct test_args *ret)
 {
 	static const struct option options[] = {
@@ -139,7 +156,7 @@ static int parse_args(int argc, char **argv, struct test_args *ret)
 
 	*ret = (struct test_args){ -1, -1, NULL, NULL };
 	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
-		if (c == 'f' && sscanf(optarg, "%d,%d", &ret->control, &ret->bulk) != 2)
+		if (c == 'f' && parse_fds(optarg, &ret->control, &ret->bulk) < 0)
 			return -EINVAL;
 		if (c == 'r')
 			ret->root = optarg;

@@ -144,28 +144,28 @@ static int read_guest(int root_fd, const char *path, char **ret, struct err *e)
 		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
 		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
 	};
-	AUTO_FREE char *text = NULL;
-	AUTO_FD fd = -1;
+	AUTO_FD fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 	struct stat st;
 	size_t len = 0;
-	ssize_t n;
+	ssize_t n = 0;
+	char *text;
 
-	text = malloc(USER_FILE_MAX + 1);
-	if (!text)
-		return err_set(e, -ENOMEM, "/%s: no memory", path);
-	fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
 	if (fd < 0 && errno != ENOENT && errno != ENOTDIR)
 		return err_set(e, -errno, "/%s: %s", path, strerror(errno));
 	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
 		return err_set(e, -EINVAL, "/%s: not a regular file", path);
-	while (fd >= 0 && len < USER_FILE_MAX && (n = read(fd, text + len, USER_FILE_MAX - len)) != 0) {
-		if (n < 0)
-			return err_set(e, -errno, "/%s: %s", path, strerror(errno));
+	text = malloc(USER_FILE_MAX + 1);
+	if (!text)
+		return err_set(e, -ENOMEM, "/%s: no memory", path);
+	while (fd >= 0 && len < USER_FILE_MAX && (n = read(fd, text + len, USER_FILE_MAX - len)) > 0)
 		len += (size_t)n;
+	if (n < 0) {
+		err_set(e, -errno, "/%s: %s", path, strerror(errno));
+		free(text);
+		return e ? e->code : -EIO;
 	}
 	text[len] = '\0'; /* a NUL inside ends it earlier: fine */
 	*ret = text;
-	text = NULL;
 	return 0;
 }
 

@@ -49,7 +49,10 @@ bool cfs_dirbuf_add(struct cfs_dirbuf *b, const char *name, const struct stat *s
 	if (b->plus && n) {
 		if (!remember(b, n))
 			return false;
-		node_told(n);
+		if (node_tell(n, b->r->who.uid) < 0) {
+			b->ntold--;
+			return false;
+		}
 	}
 	b->len += len;
 	return true;

@@ -8,6 +8,7 @@
 
 #define OPEN_UID 8192u
 #define OPEN_ALL 65536u
+#define BYTES_UID (64u * 1024 * 1024)
 
 /* -- counts of a uid: few, so a plain array ---------------------------------------------------- */
 
@@ -43,8 +44,35 @@ void uid_count_put(struct cfs_session *cs, uid_t uid)
 {
 	struct uid_count *u = uid_count_find(cs, uid);
 
-	if (u && !u->open && !u->parked)
+	if (u && !u->open && !u->parked && !u->nodes && !u->bytes)
 		*u = cs->uids[--cs->nuids];
+}
+
+int cfs_charge(struct cfs_session *cs, uid_t uid, size_t bytes)
+{
+	struct uid_count *u = uid_count_get(cs, uid);
+	size_t max = cs->limits.bytes_uid ? cs->limits.bytes_uid : BYTES_UID;
+
+	if (!u)
+		return -ENOMEM;
+	if (bytes > max - u->bytes) {
+		uid_count_put(cs, uid);
+		return -EDQUOT;
+	}
+	u->bytes += bytes;
+	uid_count_put(cs, uid); /* of no bytes */
+	return 0;
+}
+
+void cfs_uncharge(struct cfs_session *cs, uid_t uid, size_t bytes)
+{
+	struct uid_count *u = uid_count_find(cs, uid);
+
+	if (!u)
+		return; /* of no bytes */
+	assert(u->bytes >= bytes);
+	u->bytes -= bytes;
+	uid_count_put(cs, uid);
 }
 
 /* -- handles ----------------------------------------------------------------------------------- */

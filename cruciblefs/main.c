@@ -47,7 +47,8 @@ struct daemon {
 	int store_fd, lock_fd;
 	int launcher_fd;
 	int fuse_fd;
-	int ready_fd; /* --ready-fd, or -1 */
+	struct buf list; /* the launcher's, of what runs */
+	int ready_fd;	 /* --ready-fd, or -1 */
 	bool stopping;
 };
 
@@ -272,6 +273,13 @@ static int do_mount(struct daemon *d, struct err *e)
 	return r;
 }
 
+/* Asked here, while answers can be waited for: before anything is served. */
+static int ask_what_runs(struct daemon *d, struct err *e)
+{
+	buf_init(&d->list, MSG_MAX);
+	return launcher_call_sync(d->launcher_fd, LAUNCH_LIST, NULL, 0, &d->list, NULL, e);
+}
+
 static void on_launcher_exit(void *arg, const char *uuid, enum launch_kind kind, int status)
 {
 	struct daemon *d = arg;
@@ -395,7 +403,7 @@ static int begin(struct daemon *d, struct err *e)
 	r = cfs_root_install(d->session, e);
 	if (r < 0)
 		return r;
-	return registry_begin(d->reg, d->launcher, e);
+	return registry_begin(d->reg, d->launcher, d->list.data, d->list.len, e);
 }
 
 static int serve(struct daemon *d, struct err *e)
@@ -411,6 +419,7 @@ static int serve(struct daemon *d, struct err *e)
 		if (r < 0)
 			err_set(e, r, "loop: %s", strerror(-r));
 	}
+	buf_fini(&d->list);
 	d->session = cfs_session_free(d->session);
 	/* The launcher's pending answers concern sandboxes: they go first. */
 	d->launcher = launcher_free(d->launcher);
@@ -446,6 +455,8 @@ int main(int argc, char **argv)
 		r = prepare_store(&d, &e);
 	if (!r)
 		r = start_launcher(&d, &e);
+	if (!r)
+		r = ask_what_runs(&d, &e);
 	if (!r)
 		r = do_mount(&d, &e);
 	if (!r)

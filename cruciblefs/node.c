@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #define NODES_ALL 1048576u
+#define NODES_UID 65536u
 
 int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops)
 {
@@ -82,25 +83,51 @@ size_t cfs_node_count(struct cfs_session *cs)
 	return cs->nodes.count;
 }
 
-void node_told(struct cfs_node *n)
+int node_tell(struct cfs_node *n, uid_t uid)
 {
+	struct cfs_session *cs = n->session;
+	struct uid_count *u;
+
+	if (n->lookups == 0 && n != cs->root) {
+		u = uid_count_get(cs, uid);
+		if (!u)
+			return -ENOMEM;
+		if (u->nodes >= (cs->limits.nodes_uid ? cs->limits.nodes_uid : NODES_UID)) {
+			uid_count_put(cs, uid);
+			return -ENFILE;
+		}
+		u->nodes++;
+		n->uid = uid;
+	}
 	n->lookups++;
+	return 0;
+}
+
+static void take_lookups(struct cfs_node *n, uint64_t lookups)
+{
+	struct cfs_session *cs = n->session;
+
+	if (!n->lookups)
+		return;
+	n->lookups -= lookups < n->lookups ? lookups : n->lookups;
+	if (n->lookups || n == cs->root)
+		return;
+	uid_count_get(cs, n->uid)->nodes--; /* counted when it was told, so it is there */
+	uid_count_put(cs, n->uid);
+	list_if_unused(n);
 }
 
 void node_untold(struct cfs_node *n)
 {
-	n->lookups--;
-	list_if_unused(n);
+	take_lookups(n, 1);
 }
 
 void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups)
 {
 	struct cfs_node *n = cfs_node_find(cs, id);
 
-	if (!n)
-		return;
-	n->lookups -= lookups < n->lookups ? lookups : n->lookups;
-	list_if_unused(n);
+	if (n)
+		take_lookups(n, lookups);
 }
 
 /* FNV-1a over the texts and their ends, then a finaliser (of splitmix64) that spreads short texts over all bits. */

@@ -116,6 +116,7 @@ struct cfs_node {
 	uint64_t id;	  /* what the kernel calls it */
 	uint64_t lookups; /* times the kernel was told and has not forgotten */
 	unsigned refs;	  /* ours */
+	uid_t uid;	  /* node.c: whom it is counted for while lookups > 0 */
 	bool listed;	  /* node.c: among the unused */
 	struct cfs_node *next_unused;
 };

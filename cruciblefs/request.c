@@ -177,7 +177,7 @@ int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel
 
 void cfs_park_grace(struct cfs_req *r, unsigned ms)
 {
-	r->grace_ms = ms;
+	r->grace_until_ns = now_ns() + ms * 1000000ull;
 }
 
 static void unpark(struct cfs_req *r)
@@ -223,7 +223,7 @@ static void interrupt(struct cfs_req *r)
 	if (r->grace_id)
 		return; /* interrupted before */
 	/* Without memory for a timer at once is the right time. */
-	if (!r->grace_ms || loop_timer(l, now_ns() + r->grace_ms * 1000000ull, grace_over, r, &r->grace_id) < 0)
+	if (now_ns() >= r->grace_until_ns || loop_timer(l, r->grace_until_ns, grace_over, r, &r->grace_id) < 0)
 		cancel(r, -EINTR);
 }
 
@@ -290,9 +290,14 @@ void cfs_reply_entry(struct cfs_req *r, struct cfs_node *n, const struct stat *s
 {
 	struct fuse_entry_param e = entry_of(n, st, entry_timeout, attr_timeout);
 
+	int code = r->answered ? 0 : node_tell(n, r->who.uid);
+
+	if (code < 0) {
+		cfs_reply_err(r, code);
+		return;
+	}
 	if (!answer_begins(r))
 		return;
-	node_told(n);
 	if (fuse_reply_entry(r->fr, &e) < 0)
 		node_untold(n); /* the caller was killed meanwhile: the kernel counts no lookup */
 	answer_ends(r);
@@ -405,9 +410,15 @@ void cfs_reply_create(struct cfs_req *r, struct cfs_node *n, const struct stat *
 	struct fuse_entry_param e = entry_of(n, st, entry_timeout, attr_timeout);
 	struct fuse_file_info fi = file_info_of(h, open_flags);
 
+	int code = r->answered ? 0 : node_tell(n, r->who.uid);
+
+	if (code < 0) {
+		cfs_handle_close(r->cs, h);
+		cfs_reply_err(r, code);
+		return;
+	}
 	if (!answer_begins(r))
 		return;
-	node_told(n);
 	if (fuse_reply_create(r->fr, &e, &fi) < 0) {
 		cfs_handle_close(r->cs, h);
 		node_untold(n);

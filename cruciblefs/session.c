@@ -181,11 +181,8 @@ static void free_nodes(struct cfs_session *cs)
 	struct cfs_node *n;
 	uint32_t at = 0;
 
-	while ((n = idtable_each(&cs->nodes, &at))) {
-		cfs_node_ref(n);
-		n->lookups = 0;
-		cfs_node_unref(n);
-	}
+	while ((n = idtable_each(&cs->nodes, &at)))
+		node_forget(cs, n->id, n->lookups);
 	node_reap(cs);
 	assert(cs->nodes.count == 0);
 	if (cs->root)

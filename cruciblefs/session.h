@@ -24,12 +24,14 @@
 
 /* -- the session ----------------------------------------------------------------------------------------- */
 
-struct cfs_limits {	     /* 0: the default */
+struct cfs_limits { /* 0: the default */
 	unsigned parked_uid; /* requests of one uid that wait at once (2048); more: -EDQUOT */
 	unsigned open_uid;   /* open files and directories of one uid (8192); more: -EMFILE */
+	unsigned nodes_uid;  /* nodes that the kernel knows because of one uid (65536); more: -ENFILE */
+	size_t bytes_uid;    /* memory that one uid makes us keep: cfs_charge() (64 MiB); more: -EDQUOT */
 	unsigned parked_all; /* of all (16384) */
 	unsigned open_all;   /* of all (65536); more: -ENFILE */
-	unsigned nodes_all;  /* living nodes (1048576) */
+	unsigned nodes_all;  /* of all (1048576) */
 };
 
 struct cfs_session_opts {
@@ -68,6 +70,10 @@ bool cfs_session_freeing(
 size_t cfs_session_parked(struct cfs_session *cs); /* for tests and metrics */
 size_t cfs_session_open(struct cfs_session *cs);
 
+/* Memory that is kept because of something that @uid has open, holds or waits for. Errors: -EDQUOT, -ENOMEM. */
+int cfs_charge(struct cfs_session *cs, uid_t uid, size_t bytes);
+void cfs_uncharge(struct cfs_session *cs, uid_t uid, size_t bytes);
+
 /* -- a request --------------------------------------------------------------------------------------------- */
 
 struct cfs_session *cfs_req_session(struct cfs_req *r);
@@ -91,9 +97,9 @@ typedef void cfs_cancel_fn(struct cfs_req *r, void *arg);
  * May be NULL. May be called again for a parked request: replaces queue and functions. Errors (the request is then not
  * parked and still needs its answer): -EDQUOT too many of this uid or in all; -ENOTCONN the session stops. */
 int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel_fn *cancel, void *arg);
-/* After cfs_park(): an interrupt is carried out only if the answer has not come @ms after it. For what normally takes
- * no time: every signal that a program handles (SIGCHLD of a shell, SIGURG of Go, timers) interrupts, and EINTR of a
- * stat(2) is what no local disk gives. */
+/* After cfs_park(): an interrupt is carried out no earlier than @ms from now. For what normally takes no time: every
+ * signal that a program handles (SIGCHLD of a shell, SIGURG of Go, timers) interrupts, and EINTR of a stat(2) is what
+ * no local disk gives. Who has waited longer than that is let go at once. */
 void cfs_park_grace(struct cfs_req *r, unsigned ms);
 
 /* -- answers. @code is 0 or -errno ------------------------------------------------------------------------- */

@@ -8,9 +8,10 @@
 #include "cruciblefs/idtable.h"
 #include "cruciblefs/session.h"
 
-struct uid_count { /* what one uid holds; dropped when both are 0 */
+struct uid_count { /* what one uid holds; dropped when all are 0 */
 	uid_t uid;
-	unsigned open, parked;
+	unsigned open, parked, nodes;
+	size_t bytes;
 };
 
 struct cfs_session {
@@ -58,7 +59,7 @@ struct cfs_req {
 	cfs_again_fn *again;
 	cfs_cancel_fn *cancel;
 	void *arg;
-	unsigned grace_ms; /* between an interrupt and its being carried out */
+	uint64_t grace_until_ns; /* an interrupt is not carried out before; 0: at once */
 	loop_id grace_id;  /* running since the interrupt */
 	struct waiter w;
 	struct cfs_req *prev, *next; /* of the parked */
@@ -79,7 +80,7 @@ void handle_pin(struct cfs_handle *h);
 void handle_unpin(struct cfs_handle *h);
 /* What one uid holds. */
 struct uid_count *uid_count_get(struct cfs_session *cs, uid_t uid); /* made when absent; NULL: no memory */
-void uid_count_put(struct cfs_session *cs, uid_t uid);		    /* drop it when both are 0 */
+void uid_count_put(struct cfs_session *cs, uid_t uid); /* drop it when all are 0 */
 
 /* -- poll.c */
 void poll_request(struct cfs_req *r, struct cfs_handle *h, struct fuse_pollhandle *ph);
@@ -87,7 +88,7 @@ void poll_forget(struct cfs_handle *h); /* at release */
 
 /* -- node.c */
 void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups);
-void node_told(struct cfs_node *n);	/* one lookup more */
+int node_tell(struct cfs_node *n, uid_t uid); /* one lookup more, because of @uid; -ENFILE, -ENOMEM */
 void node_untold(struct cfs_node *n);	/* the answer did not arrive */
 void node_reap(struct cfs_session *cs); /* free what is unused */
 

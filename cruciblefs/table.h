@@ -46,6 +46,7 @@ struct cfs_about {
 	char name[CFS_NAME_MAX + 1]; /* a slot, a profile, a log's uuid; "" where there is only one */
 	struct cfs_who owner;	     /* whose the file is */
 	struct cfs_who viewer;	     /* who looked it up; for CFS_PER_CALLER files, else root */
+	struct cfs_who caller;	     /* who looked it up, always: whom memory is counted for */
 	uint64_t changed_ns;	     /* wall clock: mtime when nothing better is known */
 };
 
@@ -121,10 +122,13 @@ struct cfs_table {
 
 struct cfs_text { /* a frozen text; shared by nodes and handles */
 	unsigned refs;
+	struct cfs_session *session;
+	uid_t uid; /* whom its memory is counted for */
 	size_t len;
 	char data[];
 };
-struct cfs_text *cfs_text_new(const void *data, size_t len); /* NULL: no memory */
+/* Errors: -EDQUOT @uid makes us keep too much; -ENOMEM. */
+int cfs_text_new(struct cfs_session *cs, uid_t uid, const void *data, size_t len, struct cfs_text **ret);
 struct cfs_text *cfs_text_ref(struct cfs_text *t);	     /* NULL is fine */
 struct cfs_text *cfs_text_unref(struct cfs_text *t);	     /* NULL is fine; returns NULL */
 

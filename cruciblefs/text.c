@@ -11,17 +11,23 @@
 
 /* -- frozen texts -------------------------------------------------------------------------- */
 
-struct cfs_text *cfs_text_new(const void *data, size_t len)
+int cfs_text_new(struct cfs_session *cs, uid_t uid, const void *data, size_t len, struct cfs_text **ret)
 {
-	struct cfs_text *t = malloc(sizeof(*t) + len);
+	struct cfs_text *t;
+	int code = cfs_charge(cs, uid, len);
 
-	if (!t)
-		return NULL;
-	t->refs = 1;
-	t->len = len;
+	if (code < 0)
+		return code;
+	t = malloc(sizeof(*t) + len);
+	if (!t) {
+		cfs_uncharge(cs, uid, len);
+		return -ENOMEM;
+	}
+	*t = (struct cfs_text){ .refs = 1, .session = cs, .uid = uid, .len = len };
 	if (len)
 		memcpy(t->data, data, len);
-	return t;
+	*ret = t;
+	return 0;
 }
 
 struct cfs_text *cfs_text_ref(struct cfs_text *t)
@@ -33,8 +39,10 @@ struct cfs_text *cfs_text_ref(struct cfs_text *t)
 
 struct cfs_text *cfs_text_unref(struct cfs_text *t)
 {
-	if (t && --t->refs == 0)
+	if (t && --t->refs == 0) {
+		cfs_uncharge(t->session, t->uid, t->len);
 		free(t);
+	}
 	return NULL;
 }
 

@@ -120,6 +120,7 @@ void cfs_about_entry(const struct cfs_about *dir, const struct cfs_entry *e, con
 	ret->entry = e;
 	ret->bound = dir->exec;
 	ret->viewer = e->flags & CFS_PER_CALLER ? *who : (struct cfs_who){ 0 };
+	ret->caller = *who;
 	cfs_about_changed(ret);
 }
 
@@ -148,7 +149,7 @@ int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_
 	} else if (table->child) {
 		*ret = *dir;
 		ret->in = table;
-		ret->viewer = *who;
+		ret->viewer = ret->caller = *who;
 		r = table->child(ret, name);
 		if (!r && !(ret->entry->flags & CFS_PER_CALLER))
 			ret->viewer = (struct cfs_who){ 0 }; /* one node for all callers */
@@ -240,7 +241,8 @@ void cfs_tnode_free(struct cfs_node *node)
 	free(n);
 }
 
-static int render(const struct cfs_about *a, struct cfs_text **ret)
+/* The text of @a as it is now; @old itself when that is the same. */
+static int render(const struct cfs_about *a, struct cfs_text *old, struct cfs_text **ret)
 {
 	struct buf b;
 	int r;
@@ -248,23 +250,20 @@ static int render(const struct cfs_about *a, struct cfs_text **ret)
 	buf_init(&b, CFS_TEXT_MAX);
 	r = a->entry->show(a, &b);
 	if (!r) {
-		*ret = cfs_text_new(b.data, b.len);
-		r = *ret ? 0 : -ENOMEM;
+		if (old && old->len == b.len && (!b.len || !memcmp(old->data, b.data, b.len)))
+			*ret = cfs_text_ref(old);
+		else
+			r = cfs_text_new(a->tree->cs, a->caller.uid, b.data, b.len, ret);
 	}
 	buf_fini(&b);
 	return r;
-}
-
-static bool same_text(const struct cfs_text *x, const struct cfs_text *y)
-{
-	return x && y && x->len == y->len && !memcmp(x->data, y->data, x->len);
 }
 
 int cfs_enter(const struct cfs_about *a, struct cfs_tnode **ret)
 {
 	const struct cfs_kind *kind = a->entry->kind;
 	uint64_t ino = cfs_about_ino(a);
-	struct cfs_tnode *old = kind->reuse == REUSE_NEVER ? NULL : find_current(a, ino);
+	struct cfs_tnode *old = find_current(a, ino);
 	struct cfs_text *text = NULL;
 	int r = 0;
 
@@ -273,17 +272,17 @@ int cfs_enter(const struct cfs_about *a, struct cfs_tnode **ret)
 		return 0;
 	}
 	if (a->entry->show)
-		r = render(a, &text);
+		r = render(a, old ? old->text : NULL, &text);
 	if (r < 0)
 		return r;
-	if (old && same_text(old->text, text)) {
+	if (old && text && old->text == text && kind->reuse == REUSE_SAME_TEXT) {
 		cfs_text_unref(text);
 		*ret = cfs_tnode_of(cfs_node_ref(&old->node));
 		return 0;
 	}
 	r = cfs_tnode_new(a, ino, text, ret);
 	cfs_text_unref(text);
-	if (r < 0 || kind->reuse == REUSE_NEVER)
+	if (r < 0)
 		return r;
 	if (old)
 		not_current(old);

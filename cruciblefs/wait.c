@@ -42,8 +42,8 @@ static int look(struct cfs_tnode *n)
 	buf_init(&b, CFS_TEXT_MAX);
 	code = a->entry->show(a, &b);
 	if (!code) {
-		n->text = cfs_text_new(b.data, b.len);
-		code = n->text ? 1 : -ENOMEM;
+		code = cfs_text_new(n->node.session, a->caller.uid, b.data, b.len, &n->text);
+		code = code < 0 ? code : 1;
 		n->mtime_ns = exec_changed_ns(x);
 	}
 	buf_fini(&b);

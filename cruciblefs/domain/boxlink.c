@@ -206,7 +206,7 @@ static void on_done(struct sandbox *s, struct wire_rd *r)
 	s->spool_bytes = spool;
 	exec_set_state(s, x, EXEC_DONE);
 	if (error[0])
-		sandbox_set_error(s, error);
+		exec_tell_error(s, n, error);
 	extra = json_object_new_object();
 	if (extra) {
 		json_object_object_add(extra, "exec", json_object_new_uint64(n));

@@ -229,6 +229,15 @@ uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which)
 
 /* -- accepting ------------------------------------------------------------------------------------------------ */
 
+/* What a record says of a command, the sandbox's `error` says with the object's name. */
+void exec_tell_error(struct sandbox *s, uint64_t n, const char *words)
+{
+	struct err e;
+
+	err_set(&e, -EIO, "sandbox %s: command %" PRIu64 ": %s", s->name, n, words);
+	sandbox_set_error(s, e.msg);
+}
+
 /* A record of our own, for a command that no box will end. */
 static void end_without_box(struct sandbox *s, struct execution *x, const char *words, bool cancelled)
 {
@@ -255,7 +264,7 @@ static void end_without_box(struct sandbox *s, struct execution *x, const char *
 	if (r < 0)
 		log_err("sandbox=%s exec=%" PRIu64 " event=record-not-written error=\"%s\" next=continues", s->name, x->n, e.msg);
 	exec_set_state(s, x, EXEC_DONE);
-	sandbox_set_error(s, words);
+	exec_tell_error(s, x->n, words);
 	extra = json_object_new_object();
 	if (extra) {
 		json_object_object_add(extra, "exec", json_object_new_uint64(x->n));

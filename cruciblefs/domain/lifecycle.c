@@ -39,42 +39,42 @@ static void look_for_machine(struct sandbox *s, bool exists)
 	sandbox_down(s, "the machine was lost while no daemon ran");
 }
 
-static void on_list(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+/* Before anything is served, so that what is made from now on is not taken for something of the daemon before us. */
+static int settle_the_past(struct registry *r, const void *list, size_t len, struct err *e)
 {
-	struct registry *reg = arg;
-	uint32_t n = code == 0 ? wire_u32(r) : 0;
 	struct sandbox *next;
+	struct wire_rd rd;
+	uint32_t n;
 
-	(void)m;
-	if (code < 0)
-		log_err("event=list-failed error=\"%s\" next=assumes-none", words);
-	for (uint32_t i = 0; i < n && !r->bad; i++) {
+	wire_rd_init(&rd, list, len);
+	n = wire_u32(&rd);
+	for (uint32_t i = 0; i < n && !rd.bad; i++) {
 		char uuid[64];
 		struct sandbox *s;
+		struct buf b;
 
-		wire_str(r, uuid, sizeof(uuid));
-		s = r->bad ? NULL : registry_by_uuid(reg, uuid);
-		if (s) {
+		wire_str(&rd, uuid, sizeof(uuid));
+		s = rd.bad ? NULL : registry_by_uuid(r, uuid);
+		if (s)
 			s->spawned = true;
-		} else if (!r->bad) {
-			struct buf b;
-
-			log_info("uuid=%s event=stray-cgroup next=killed", uuid);
-			buf_init(&b, 64);
-			if (wire_put_str(&b, uuid) == 0)
-				launcher_call(reg->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, NULL, NULL);
-			buf_fini(&b);
-		}
+		if (s || rd.bad)
+			continue;
+		log_info("uuid=%s event=stray-cgroup next=killed", uuid);
+		buf_init(&b, 64);
+		if (wire_put_str(&b, uuid) == 0)
+			launcher_call(r->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, NULL, NULL);
+		buf_fini(&b);
 	}
-	/* Boxes connect in later rounds of the loop, so none can have come before its sandbox was looked at. */
-	for (struct sandbox *s = reg->first; s; s = next) {
+	if (wire_done(&rd) < 0)
+		return err_set(e, -EBADMSG, "the launcher's list of what runs is malformed");
+	for (struct sandbox *s = r->first; s; s = next) {
 		next = s->next;
-		if (!s->link)
-			look_for_machine(s, s->spawned);
+		look_for_machine(s, s->spawned);
 	}
+	return 0;
 }
 
-int registry_begin(struct registry *r, struct launcher *launcher, struct err *e)
+int registry_begin(struct registry *r, struct launcher *launcher, const void *list, size_t len, struct err *e)
 {
 	int k;
 
@@ -83,10 +83,8 @@ int registry_begin(struct registry *r, struct launcher *launcher, struct err *e)
 	journal_add(r, NULL, NULL, "daemon_started", NULL);
 	journal_prune(r);
 	trial_begin(r);
-	k = launcher_call(launcher, LAUNCH_LIST, NULL, 0, NULL, 0, on_list, r);
-	if (k < 0)
-		return err_set(e, k, "asking the launcher what runs: %s", strerror(-k));
-	return boxlink_listen(r, e);
+	k = settle_the_past(r, list, len, e);
+	return k < 0 ? k : boxlink_listen(r, e);
 }
 
 /* Asks of the launcher come back with -EPIPE on their own; this is for everything after. */

@@ -184,6 +184,7 @@ void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st);
 /* No box will end them: records with that error. @only_sent: those that no box ever got stay queued. */
 void exec_lose_all(struct sandbox *s, const char *words, bool only_sent);
 int open_empty_for_box(struct sandbox *s, const char *path, int *ret_fd); /* below box/ */
+void exec_tell_error(struct sandbox *s, uint64_t n, const char *words);
 int exec_load(struct sandbox *s, struct err *e); /* from the store */
 void exec_free_all(struct sandbox *s);
 int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len, const char *tmp_path,

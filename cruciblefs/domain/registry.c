@@ -185,8 +185,10 @@ struct registry *registry_free(struct registry *r)
 		boxlink_free(r->greeting);
 	while (r->first) {
 		struct sandbox *s = r->first;
+		struct boxlink *link = s->link;
 
-		s->link = boxlink_free(s->link);
+		s->link = NULL; /* whoever is told of the end must not use it */
+		boxlink_free(link);
 		fs_fail_all(s, -ENOTCONN);
 		take_out(r, s);
 		sandbox_unref(s);

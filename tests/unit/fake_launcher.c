@@ -106,11 +106,6 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 		if (len == 4 + LAUNCH_UUID_LEN && !memcmp((const char *)data + 4, f->box_uuid, LAUNCH_UUID_LEN))
 			fd_close(&f->box_fd);
 		break;
-	case LAUNCH_LIST:
-		wire_put_u32(&p->payload, f->listed != NULL);
-		if (f->listed)
-			wire_put_str(&p->payload, f->listed);
-		break;
 	default:
 		break;
 	}

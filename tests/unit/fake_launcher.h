@@ -13,7 +13,6 @@ struct fake_launcher {
 	unsigned spawned_engines, spawned_boxes, kills, slots_taken, slots_freed;
 	struct launch_spawn last; /* argv is not kept */
 	int refuse_spawn;	 /* -errno, or 0 */
-	const char *listed;	 /* a uuid that LIST tells, or NULL */
 };
 struct launcher *fake_launcher_new(struct fake_launcher *f);
 

@@ -687,5 +687,5 @@ int main(void)
 		WITH_AGENT(shutdown_ends_commands),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

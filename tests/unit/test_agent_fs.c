@@ -728,5 +728,5 @@ int main(void)
 		WITH_AGENT(too_many_requests_end_the_epoch),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -20,14 +20,26 @@
 #include "base/json.h"
 #include "base/loop.h"
 
+static const char *skipped; /* the last cause */
+
 void skip_because(const char *cause)
 {
 	const char *must = getenv("CRUCIBLE_MUST_RUN");
 
 	if (must && strcmp(must, "1") == 0)
 		fail_msg("must run, but: %s", cause);
-	print_message("skipped: %s\n", cause);
+	skipped = cause;
 	skip();
+}
+
+int tests_end(int failed)
+{
+	if (failed)
+		return 1;
+	if (!skipped)
+		return 0;
+	fprintf(stderr, "skip: %s\n", skipped);
+	return 77;
 }
 
 /* -- frames ------------------------------------------------------------------------- */

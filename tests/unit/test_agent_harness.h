@@ -73,8 +73,10 @@ int agent_setup_silent(void **state);
 void host_hello(struct host *h, uint64_t epoch); /* send it, wait for the answer */
 void host_forget(struct host *h);		 /* all commands: their epoch is over */
 
-/* The cause of a skip; a failure when CRUCIBLE_MUST_RUN=1. Does not return. */
+/* The cause of a skip (a static text); a failure when CRUCIBLE_MUST_RUN=1. Does not return. */
 void skip_because(const char *cause);
+/* What main() returns: 1, 77 with the last cause when some were skipped, 0. */
+int tests_end(int failed);
 
 void host_send(struct host *h, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
 void host_send_raw(struct host *h, int port, const void *data, size_t len);

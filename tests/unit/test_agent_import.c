@@ -277,5 +277,5 @@ int main(void)
 		WITH_AGENT(names_that_are_no_ascii),	       WITH_AGENT(ten_megabytes),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

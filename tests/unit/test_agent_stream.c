@@ -464,5 +464,5 @@ int main(void)
 		WITH_AGENT(ping_and_sync),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return tests_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

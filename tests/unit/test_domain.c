@@ -50,7 +50,7 @@ static void bring_up(struct world *w)
 	w->fake.loop = w->loop;
 	w->launcher = fake_launcher_new(&w->fake);
 	assert_int_equal(registry_new(w->loop, &w->cfg, w->pool, w->store_fd, &w->engine, &w->reg, &e), 0);
-	assert_int_equal(registry_begin(w->reg, w->launcher, &e), 0);
+	assert_int_equal(registry_begin(w->reg, w->launcher, "\0\0\0\0", 4, &e), 0); /* nothing runs */
 	for (int i = 0; i < 5; i++)
 		loop_once(w->loop, 0);
 }
@@ -543,6 +543,43 @@ static void test_slots(void **state)
 	spin(w);
 }
 
+/* A start may be unwanted at any of its steps: nothing of it stays, and the next one works. */
+static void test_a_stop_at_each_step_of_a_start(void **state)
+{
+	struct world *w = *state;
+	struct msg m;
+
+	for (int step = 0; step < 9; step++) {
+		struct sandbox *s = make(w, "a", &root_user);
+		struct err e = { 0 };
+		unsigned taken;
+
+		command(s, NULL, "true\n");
+		for (int i = 0; i < step; i++)
+			loop_once(w->loop, 0);
+		assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
+		spin(w);
+		assert_int_equal(sandbox_status(s), SBX_STOPPED);
+		assert_record_says(s, 1, "\"cancelled\":true");
+		assert_int_equal(w->fake.slots_taken, w->fake.slots_freed);
+		/* The same with rmdir, right after the next start. */
+		command(s, NULL, "true\n");
+		for (int i = 0; i < step; i++)
+			loop_once(w->loop, 0);
+		registry_destroy(w->reg, s, &root_user, "test");
+		spin(w);
+		assert_int_equal(w->fake.slots_taken, w->fake.slots_freed);
+		assert_int_equal(registry_count(w->reg), 0);
+		taken = w->fake.slots_taken;
+		s = make(w, "a", &root_user);
+		command(s, NULL, "true\n");
+		box_expect(w, BOX_START, &m);
+		assert_true(w->fake.slots_taken > taken);
+		registry_destroy(w->reg, s, &root_user, "test");
+		spin(w);
+	}
+}
+
 struct fs_answer {
 	int calls, code;
 };
@@ -692,6 +729,7 @@ int main(void)
 		T(test_ctl_words),
 		T(test_a_restarted_daemon_settles_what_is_gone),
 		T(test_slots),
+		T(test_a_stop_at_each_step_of_a_start),
 		T(test_fs_calls_wait_for_the_guest_and_end_with_it),
 		T(test_a_box_speaks_for_its_own_sandbox_only),
 		T(test_journals_outlive_and_are_each_owners_own),

@@ -56,7 +56,7 @@ int guest_shutdown(struct guest *g); /* commands end, the guest powers off. -ENO
 /* What may wait beyond those in flight (AG_FS_INFLIGHT_MAX): as many as the daemon hands over at once, and a RELEASE
  * for each handle. */
 #define GUEST_CALLS_WAITING_MAX	  2048u
-#define GUEST_CALLS_WAITING_BYTES (64u * 1024 * 1024)
+#define GUEST_CALLS_WAITING_BYTES (32u * 1024 * 1024)
 /* 0 and the answer (borrowed), or -errno: the guest's own, -ETIMEDOUT, -ENOTCONN. Exactly once, never inside the call.
  */
 typedef void guest_call_fn(void *arg, int code, const void *data, size_t len);
