@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/users.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
@@ -203,6 +204,7 @@ int user_find(int root_fd, const char *spec, struct user *ret, struct err *e)
 	r = read_guest(root_fd, "etc/group", &groups, e);
 	if (r < 0)
 		return r;
+	assert(passwd && groups); /* an absent file reads as empty */
 	if (!passwd_find(passwd, name, ret) && !user_without_entry(name, ret))
 		return err_set(e, -ENOENT, "user %s: not in the guest's /etc/passwd", name);
 	if (!group) {

@@ -12,6 +12,9 @@
 #include <string.h>
 #include "cruciblefs/table.h"
 
+#define LIST_MAX (128u * 1024) /* bytes of a list */
+#define TAIL_MAX (64u * 1024)  /* of one line of it */
+
 struct control {
 	struct cfs_handle h;
 	bool began;	 /* a list: a write was taken */
@@ -140,20 +143,37 @@ static int list_try(struct control *c, const struct cfs_about *a, const struct c
 	return 0;
 }
 
-static int list_begin(struct control *c, const struct cfs_about *a)
+static int list_begin(struct control *c, const struct cfs_about *a, const struct cfs_who *who)
 {
+	int r = cfs_charge(cfs_tree_session(a->tree), who->uid, LIST_MAX + TAIL_MAX);
+
+	if (r < 0)
+		return r;
 	c->began = true;
-	buf_init(&c->list, CFS_CONTROL_MAX * 4);
-	buf_init(&c->tail, CFS_CONTROL_MAX * 2);
+	buf_init(&c->list, LIST_MAX);
+	buf_init(&c->tail, TAIL_MAX);
 	return c->h.flags & O_APPEND ? a->entry->show(a, &c->list) : 0;
+}
+
+static void list_end(struct control *c, const struct cfs_about *a, const struct cfs_who *who)
+{
+	if (!c->began)
+		return;
+	buf_fini(&c->list);
+	buf_fini(&c->tail);
+	cfs_uncharge(cfs_tree_session(a->tree), who->uid, LIST_MAX + TAIL_MAX);
 }
 
 static int list_write(struct control *c, const struct cfs_about *a, const struct cfs_who *who, const char *data,
 		      size_t len, struct err *e)
 {
 	size_t good;
-	int r = c->began ? 0 : list_begin(c, a);
+	int r = c->began ? 0 : list_begin(c, a, who);
 
+	if (r < 0) {
+		err_set(e, r, "%s: too much of the tree is in use by this user; close some", a->entry->name);
+		return cfs_fail(a, who, e);
+	}
 	good = c->list.len;
 	while (!r && len) {
 		const char *nl = memchr(data, '\n', len);
@@ -171,7 +191,8 @@ static int list_write(struct control *c, const struct cfs_about *a, const struct
 	if (r < 0) {
 		c->list.len = good;
 		buf_reset(&c->tail);
-		return err_set(e, r, "%s: the list is too long", a->entry->name);
+		err_set(e, r, "%s: more than %u bytes", a->entry->name, LIST_MAX);
+		return cfs_fail(a, who, e);
 	}
 	return list_try(c, a, who, good, false, e);
 }
@@ -251,8 +272,7 @@ static void control_release(struct cfs_handle *h)
 	 */
 	if (c->tail.len && !may_be_whole(a, &c->tail) && !(a->sbx && sandbox_gone(a->sbx)))
 		list_try(c, a, &h->who, c->list.len, true, &e);
-	buf_fini(&c->list);
-	buf_fini(&c->tail);
+	list_end(c, a, &h->who);
 	free(c);
 }
 
@@ -267,13 +287,12 @@ static int control_apply(const struct cfs_about *a, const struct cfs_who *who, c
 	if (!(a->entry->flags & CFS_LIST))
 		return act(a, who, data, len, e);
 	/* An empty file makes an empty list. */
-	r = list_begin(&c, a);
+	r = list_begin(&c, a, who);
 	if (!r)
 		r = len ? list_write(&c, a, who, data, len, e) : list_set(a, who, &c.list, e);
 	if (!r && c.tail.len && !may_be_whole(a, &c.tail))
 		r = list_try(&c, a, who, c.list.len, true, e);
-	buf_fini(&c.list);
-	buf_fini(&c.tail);
+	list_end(&c, a, who);
 	return r;
 }
 

@@ -25,6 +25,7 @@ struct dir {
 	struct listed *list;
 	size_t n, cap;
 	struct buf names; /* each with its NUL */
+	size_t charged;	  /* bytes counted for who opened it */
 	int code;	  /* -ENOMEM: the list is not whole */
 };
 
@@ -100,15 +101,21 @@ static bool list_child(void *arg, const char *name, const struct cfs_about *chil
 	return place_hidden(child->place, ino) || list_add(arg, name, child->entry->kind->type, ino);
 }
 
-static void take_list(struct dir *d, const struct cfs_who *who)
+static void drop_list(struct dir *d)
+{
+	free(d->list);
+	buf_fini(&d->names);
+	cfs_uncharge(d->h.node->session, d->h.who.uid, d->charged);
+	d->list = NULL;
+	d->n = d->cap = d->charged = 0;
+}
+
+static void fill_list(struct dir *d, const struct cfs_who *who)
 {
 	struct cfs_tnode *n = cfs_tnode_of(d->h.node);
 	const struct cfs_table *t = n->about.entry->dir;
 	struct cfs_about a;
 
-	d->n = 0;
-	d->code = 0;
-	buf_reset(&d->names);
 	if (!list_add(d, ".", S_IFDIR, n->ino) || !list_add(d, "..", S_IFDIR, n->up_ino))
 		return;
 	if (n->about.sbx && sandbox_gone(n->about.sbx))
@@ -138,6 +145,22 @@ static void take_list(struct dir *d, const struct cfs_who *who)
 	a.in = t;
 	a.viewer = *who;
 	t->list(&a, list_child, d);
+}
+
+static void take_list(struct dir *d, const struct cfs_who *who)
+{
+	size_t bytes;
+
+	drop_list(d);
+	d->code = 0;
+	fill_list(d, who);
+	bytes = d->cap * sizeof(*d->list) + d->names.cap;
+	if (d->code == 0)
+		d->code = cfs_charge(d->h.node->session, d->h.who.uid, bytes);
+	if (d->code == 0)
+		d->charged = bytes;
+	else
+		drop_list(d);
 }
 
 static void dir_opendir(struct cfs_req *r, struct cfs_node *node, int flags)
@@ -188,8 +211,7 @@ static void dir_release(struct cfs_handle *h)
 {
 	struct dir *d = cfs_container(h, struct dir, h);
 
-	free(d->list);
-	buf_fini(&d->names);
+	drop_list(d);
 	free(d);
 }
 

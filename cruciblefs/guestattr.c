@@ -18,9 +18,10 @@ static uint64_t mix(uint64_t a, uint64_t b)
 	return h ^ h >> 31;
 }
 
-/* st_ino. Two names of one file must show the same number, so that cp -a, tar and rsync keep hard links: the guest's number goes
- * in, and nothing of the path. A directory has one name, and the guest has several file systems where we have one:
- * with the guest's number alone /sys and /sys/fs/cgroup would be the same directory, which find(1) calls a loop. */
+/* st_ino. Two names of one file must show the same number, so that cp -a, tar and rsync keep hard links: the guest's
+ * number goes in, and nothing of the path. A directory has one name, and the guest has several file systems where we
+ * have one: with the guest's number alone /sys and /sys/fs/cgroup would be the same directory, which find(1) calls a
+ * loop. */
 uint64_t gstat_ino(const struct gnode *dir, const char *name, uint32_t type, uint64_t ino)
 {
 	uint64_t h = mix(dir->fs->salt, ino);
@@ -169,8 +170,8 @@ static void answer_root(struct cfs_req *r, const struct guestfs *fs)
 	cfs_reply_attr(r, &st, 0);
 }
 
-/* An open file is asked by its handle: fstat(2) comes here without one, and for a file that was removed or replaced since
- * nothing else is right. When the path shows another file, LOOKUP has given that one a node of its own. */
+/* An open file is asked by its handle: fstat(2) comes here without one, and for a file that was removed or replaced
+ * since nothing else is right. When the path shows another file, LOOKUP has given that one a node of its own. */
 void guest_getattr(struct cfs_req *r, struct cfs_node *cn, struct cfs_handle *h)
 {
 	struct gnode *n = gnode_of(cn);

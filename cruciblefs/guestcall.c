@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A request that waits for the guest: one or more calls, their answers, what ends them early.
  *
- * The order is: park, then send, so that an answer always finds a parked request. Whatever ends the request (an answer, an
- * interrupt, the session's end) first drops the calls that are still outstanding; sandbox_fs() sees to what
- * they may leave behind in the guest (the handle of a late OPEN). So nothing here outlives its request. */
+ * The order is: park, then send, so that an answer always finds a parked request. Whatever ends the request (an answer,
+ * an interrupt, the session's end) first drops the calls that are still outstanding; sandbox_fs() sees to what they may
+ * leave behind in the guest (the handle of a late OPEN). So nothing here outlives its request. */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
 
-/* After a call that timed out, calls that begin within this time end at once, unless the guest has answered something meanwhile.
- * The kernel makes many waits of one: it asks a second time when a revalidation fails, and lets all who look up the same
- * name wait, uninterruptible, for the first; each of them would begin another 5 s. */
+/* After a call that timed out, calls that begin within this time end at once, unless the guest has answered something
+ * meanwhile. The kernel makes many waits of one: it asks a second time when a revalidation fails, and lets all who look
+ * up the same name wait, uninterruptible, for the first; each of them would begin another 5 s. */
 #define SILENCE_NS (200u * 1000000ull)
-/* A signal that is merely handled (SIGCHLD of make, SIGURG of Go) interrupts too, and EINTR from stat(2) is what no local disk gives.
- * The guest's answer takes a millisecond, so only who is really kept waiting is let go, still within 100 ms. A guest that has left
- * something unanswered for longer than that gets no grace: those who wait for the same name are let go one after the other. */
+/* A signal that is merely handled (SIGCHLD of make, SIGURG of Go) interrupts too, and EINTR from stat(2) is what no
+ * local disk gives. The guest's answer takes a millisecond, so only who is really kept waiting is let go, still within
+ * 100 ms. A guest that has left something unanswered for longer than that gets no grace: those who wait for the same
+ * name are let go one after the other. */
 #define GRACE_MS 50u
 
 static void forget_call(struct gcall *c)
@@ -60,11 +61,12 @@ static int send_calls(struct gop *op)
 	return op->send(op);
 }
 
-/* Did the guest not find the path because a rename was done between our building it and its looking? On a local disk the
- * rename would not have been seen, for the kernel holds the directory itself and not its path. */
+/* Did the guest not find the path because a rename was done between our building it and its looking? On a local disk
+ * the rename would not have been seen, for the kernel holds the directory itself and not its path. */
 static bool overtaken(const struct gop *op, int code)
 {
-	return (code == -ENOENT || code == -ENOTDIR || code == -ESTALE) && !op->retried && op->renames != op->fs->table.renames;
+	return (code == -ENOENT || code == -ENOTDIR || code == -ESTALE) && !op->retried &&
+	       op->renames != op->fs->table.renames;
 }
 
 static void on_done(void *arg, int code, struct wire_rd *r)

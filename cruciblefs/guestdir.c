@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the guest's directories.
  *
- * The guest's cookies stay here: users see positions, 0 for ".", 1 for "..", then 2, 3, 4 … So a directory always ends (positions
- * are bounded, whatever the guest says), and 32-bit programs can seek. An open directory holds the last batch of entries that the agent has
- * sent, and for each batch before it a mark, its first position and cookie, for who seeks back. Going back to 0 forgets
- * all of it and asks anew. An entry with a bad name keeps its position and is not shown. */
+ * The guest's cookies stay here: users see positions, 0 for ".", 1 for "..", then 2, 3, 4 … So a directory always ends
+ * (positions are bounded, whatever the guest says), and 32-bit programs can seek. An open directory holds the last
+ * batch of entries that the agent has sent, and for each batch before it a mark, its first position and cookie, for who
+ * seeks back. Going back to 0 forgets all of it and asks anew. An entry with a bad name keeps its position and is not
+ * shown. */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
@@ -12,9 +13,9 @@
 #include <string.h>
 
 #define BATCH_BYTES (60u * 1024)
-#define MARKS_MAX 65536u   /* 40 million entries of an honest guest */
+#define MARKS_MAX   65536u /* 40 million entries of an honest guest */
 #define FETCHES_MAX 64u	   /* batches for one request */
-#define FIRST_POS 2u	   /* of the guest's entries */
+#define FIRST_POS   2u	   /* of the guest's entries */
 
 struct entry {
 	uint32_t name; /* offset into names */
@@ -31,10 +32,10 @@ struct gdir {
 	struct gfile f; /* first: gdir_release() */
 	struct entry *entries;
 	size_t nentries;
-	struct buf names;	/* each with a NUL */
-	uint64_t first;		/* position of entries[0]; 0: no batch yet */
-	bool end;		/* nothing behind this batch */
-	struct mark *marks;	/* ascending; [0] is {FIRST_POS, 0} */
+	struct buf names;   /* each with a NUL */
+	uint64_t first;	    /* position of entries[0]; 0: no batch yet */
+	bool end;	    /* nothing behind this batch */
+	struct mark *marks; /* ascending; [0] is {FIRST_POS, 0} */
 	size_t nmarks, marks_cap;
 };
 
@@ -42,8 +43,8 @@ struct dir_op {
 	struct gop op;
 	struct gdir *d; /* pinned by the request */
 	size_t size;
-	uint64_t off;	/* the position asked for */
-	uint64_t from;	/* of the batch that is under way */
+	uint64_t off;  /* the position asked for */
+	uint64_t from; /* of the batch that is under way */
 	unsigned fetches;
 };
 
@@ -114,7 +115,9 @@ static int fill_batch(struct gdir *d, struct wire_rd *r, uint64_t *ret_cookie)
 			d->entries = en;
 		}
 		en = &d->entries[d->nentries++];
-		*en = (struct entry){ .name = (uint32_t)d->names.len, .type = e.attr.type, .ino = e.attr.ino, .ok = e.ok };
+		*en = (struct entry){
+			.name = (uint32_t)d->names.len, .type = e.attr.type, .ino = e.attr.ino, .ok = e.ok
+		};
 		code = e.ok ? buf_add(&d->names, e.name, e.name_len) : 0;
 		if (code == 0)
 			code = buf_add(&d->names, "", 1);
@@ -186,7 +189,8 @@ static bool add_position(struct cfs_dirbuf *b, const struct gdir *d, uint64_t po
 	return cfs_dirbuf_add(b, name, &st, pos + 1, NULL);
 }
 
-/* Is there something to answer with? Steps over entries that are not shown; false: the guest must be asked for what is at o->off. */
+/* Is there something to answer with? Steps over entries that are not shown; false: the guest must be asked for what is
+ * at o->off. */
 static bool find_here(struct dir_op *o)
 {
 	const struct gdir *d = o->d;

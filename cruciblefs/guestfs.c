@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Every living one. A sandbox has one root node for each session: a second would make the kernel move the dentries of the first. */
+/* Every living one. A sandbox has one root node for each session: a second would make the kernel move the dentries of
+ * the first. */
 static struct guestfs *all;
 
 static void fs_free(struct guestfs *fs)

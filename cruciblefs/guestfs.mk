@@ -16,12 +16,12 @@ test_guestpath_LIBS := cfsguest cfsfuse agentproto base
 test_guestpath_PKGS := fuse3
 
 # The whole over a fake guest, which the agent's own code for file operations serves: request by request, and on a real mount.
-cfsguest_UNIT := test_guestfs test_guestio test_guest_mount
-UNIT += $(cfsguest_UNIT)
-test_guestfs_SRCS := $(addprefix tests/unit/,test_guestfs.c guestwire.c fusewire.c fake_guest.c)
-test_guestio_SRCS := $(addprefix tests/unit/,test_guestio.c guestwire.c fusewire.c fake_guest.c)
+cfsguest_WIRE := test_guestfs test_guestdir test_guestio
+UNIT += $(cfsguest_WIRE) test_guest_mount
+$(foreach t,$(cfsguest_WIRE),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c guestwire.c fusewire.c fake_guest.c)))
 test_guest_mount_SRCS := $(addprefix tests/unit/,test_guest_mount.c fake_guest.c)
-$(foreach t,$(cfsguest_UNIT),$(eval $(t)_LIBS := cfsguest cfsfuse agentcore agentproto base)$(eval $(t)_PKGS := fuse3))
+$(foreach t,$(cfsguest_WIRE) test_guest_mount,$(eval $(t)_LIBS := cfsguest cfsfuse agentcore agentproto base) \
+	$(eval $(t)_PKGS := fuse3))
 
 FUZZ += fuzz_guest_reply
 fuzz_guest_reply_SRCS := tests/fuzz/fuzz_guest_reply.c

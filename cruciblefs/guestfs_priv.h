@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of guestfs share: guestfs.c (roots), guestcall.c (requests that wait for the guest), guestattr.c (attributes,
- * links), guestname.c (names in directories), guestdir.c (readdir), guestopen.c and guestio.c (files), guestxattr.c. The pure
- * parts have headers of their own. */
+/* What the parts of guestfs share: guestfs.c (roots), guestcall.c (requests that wait for the guest), guestattr.c
+ * (attributes, links), guestname.c (names in directories), guestdir.c (readdir), guestopen.c and guestio.c (files),
+ * guestxattr.c. The pure parts have headers of their own. */
 #ifndef CRUCIBLE_GUESTFS_PRIV_H
 #define CRUCIBLE_GUESTFS_PRIV_H
 
@@ -9,19 +9,19 @@
 #include "cruciblefs/guestpath.h"
 #include "cruciblefs/guestreply.h"
 
-#define GFS_CALLS_MAX 960u		    /* outstanding calls of one sandbox; more: -EBUSY */
+#define GFS_CALLS_MAX 960u		  /* outstanding calls of one sandbox; more: -EBUSY */
 #define GFS_BYTES_MAX (32u * 1024 * 1024) /* held by them; more: -EBUSY */
-#define GFS_OPEN_MAX 1024u		    /* files open in one guest, as many as its agent takes; more: -ENFILE */
+#define GFS_OPEN_MAX  1024u		  /* files open in one guest, as many as its agent takes; more: -ENFILE */
 
-struct guestfs { /* one guest; lives as long as its root node */
-	struct guestfs *next;	  /* of all, see guestfs_root() */
+struct guestfs {	      /* one guest; lives as long as its root node */
+	struct guestfs *next; /* of all, see guestfs_root() */
 	struct cfs_session *session;
-	struct sandbox *s;	  /* a reference */
+	struct sandbox *s; /* a reference */
 	struct gnode root;
 	struct gtable table;
-	uint64_t salt;		  /* of st_ino */
-	struct buf msg;		  /* the request being built */
-	uint64_t silent_until_ns; /* guestcall.c: after a call that timed out; 0: it answers */
+	uint64_t salt;		      /* of st_ino */
+	struct buf msg;		      /* the request being built */
+	uint64_t silent_until_ns;     /* guestcall.c: after a call that timed out; 0: it answers */
 	uint64_t unanswered_since_ns; /* the first call sent since the last answer; 0: none */
 	unsigned ncalls, nopen;
 	size_t nbytes;
@@ -55,15 +55,15 @@ struct gcall {
 	size_t bytes;
 };
 
-/* First member of what an operation needs until it is answered; memory of the request (cfs_req_data). The request holds its nodes
- * and its handle, so they outlive this. */
+/* First member of what an operation needs until it is answered; memory of the request (cfs_req_data). The request holds
+ * its nodes and its handle, so they outlive this. */
 struct gop {
 	struct cfs_req *r;
 	struct guestfs *fs;
-	gop_send_fn *send;		      /* makes the calls; again when a rename has overtaken them */
+	gop_send_fn *send; /* makes the calls; again when a rename has overtaken them */
 	gop_done_fn *done;
 	void (*interrupted)(struct gop *op); /* may answer (a short count); may be NULL */
-	uint64_t renames;		      /* the table's, when the calls were sent */
+	uint64_t renames;		     /* the table's, when the calls were sent */
 	bool retried;
 	struct gcall call[GOP_CALLS_MAX];
 };
@@ -92,7 +92,8 @@ void guest_symlink(struct cfs_req *r, struct cfs_node *dir, const char *name, co
 void guest_link(struct cfs_req *r, struct cfs_node *n, struct cfs_node *dir, const char *name);
 void guest_unlink(struct cfs_req *r, struct cfs_node *dir, const char *name);
 void guest_rmdir(struct cfs_req *r, struct cfs_node *dir, const char *name);
-void guest_rename(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir, const char *newname, unsigned flags);
+void guest_rename(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir,
+		  const char *newname, unsigned flags);
 
 /* -- guestattr.c --------------------------------------------------------------------------------------------- */
 void guest_getattr(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h);
@@ -131,7 +132,8 @@ void guest_open(struct cfs_req *r, struct cfs_node *n, int flags);
 void guest_create(struct cfs_req *r, struct cfs_node *dir, const char *name, mode_t mode, int flags);
 void guest_release(struct cfs_handle *h);
 void guest_read(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, size_t size, uint64_t off);
-void guest_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size, uint64_t off);
+void guest_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size,
+		 uint64_t off);
 void guest_fsync(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, bool datasync);
 void guest_fallocate(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, int mode, uint64_t off, uint64_t len);
 void guest_lseek(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, uint64_t off, int whence);

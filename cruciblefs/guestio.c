@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading and writing open files of the guest, by handle. What the kernel asks for at once (up to 1 MiB) is cut into pieces of
- * AG_FS_IO_MAX that travel together; each is answered on its own, in any order. */
+/* Reading and writing open files of the guest, by handle. What the kernel asks for at once (up to 1 MiB) is cut into
+ * pieces of AG_FS_IO_MAX that travel together; each is answered on its own, in any order. */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
@@ -17,8 +17,8 @@ struct io_op {
 	unsigned pieces, answers;  /* answers: still to come */
 	int error;		   /* of write: the first one */
 	bool one_by_one;
-	unsigned turn;		   /* with one_by_one: the piece that is out */
-	uint8_t data[];		   /* read: what has come; write: what is still to go */
+	unsigned turn;	/* with one_by_one: the piece that is out */
+	uint8_t data[]; /* read: what has come; write: what is still to go */
 };
 
 static size_t piece_len(const struct io_op *o, unsigned i)
@@ -41,8 +41,8 @@ static size_t contiguous(const struct io_op *o)
 	return sum;
 }
 
-static struct io_op *io_op(struct cfs_req *r, struct cfs_handle *h, size_t room, size_t size, uint64_t off, gop_send_fn *send,
-			   gop_done_fn *done)
+static struct io_op *io_op(struct cfs_req *r, struct cfs_handle *h, size_t room, size_t size, uint64_t off,
+			   gop_send_fn *send, gop_done_fn *done)
 {
 	struct gfile *f = gfile_of(h);
 	int code = gfile_check(f);
@@ -188,7 +188,8 @@ static void write_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 		end_write(o);
 }
 
-void guest_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size, uint64_t off)
+void guest_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size,
+		 uint64_t off)
 {
 	struct io_op *o;
 
@@ -314,7 +315,8 @@ static int send_lseek(struct gop *op)
 	return r < 0 ? r : gop_call(op, 0, AG_FS_FGETATTR);
 }
 
-/* SEEK_DATA and SEEK_HOLE of a file without holes, which every file may claim to be: data up to the size, a hole behind it. */
+/* SEEK_DATA and SEEK_HOLE of a file without holes, which every file may claim to be: data up to the size, a hole behind
+ * it. */
 static void lseek_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 {
 	struct handle_op *o = (struct handle_op *)op;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the guest's directories: looking up, making, removing, renaming. What the guest has done is put into the table of
- * nodes at the moment of the answer, so that the table and the kernel's tree change together (guestpath.h). */
+/* Names in the guest's directories: looking up, making, removing, renaming. What the guest has done is put into the
+ * table of nodes at the moment of the answer, so that the table and the kernel's tree change together (guestpath.h). */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
@@ -14,11 +14,11 @@ struct name_op {
 	uint32_t mode, flags;		   /* flags: of rename */
 	uint32_t type;			   /* what the guest is to have made */
 	char name[AG_NAME_MAX + 1], name2[AG_NAME_MAX + 1];
-	char target[];			   /* of a symbolic link */
+	char target[]; /* of a symbolic link */
 };
 
-static struct name_op *name_op_sized(struct cfs_req *r, struct cfs_node *dir, const char *name, size_t extra, gop_send_fn *send,
-				     gop_done_fn *done)
+static struct name_op *name_op_sized(struct cfs_req *r, struct cfs_node *dir, const char *name, size_t extra,
+				     gop_send_fn *send, gop_done_fn *done)
 {
 	struct gnode *d = gnode_of(dir);
 	struct name_op *o = gop_new(r, d->fs, sizeof(*o) + extra, send, done);
@@ -30,7 +30,8 @@ static struct name_op *name_op_sized(struct cfs_req *r, struct cfs_node *dir, co
 	return o;
 }
 
-static struct name_op *name_op(struct cfs_req *r, struct cfs_node *dir, const char *name, gop_send_fn *send, gop_done_fn *done)
+static struct name_op *name_op(struct cfs_req *r, struct cfs_node *dir, const char *name, gop_send_fn *send,
+			       gop_done_fn *done)
 {
 	return name_op_sized(r, dir, name, 0, send, done);
 }
@@ -312,7 +313,8 @@ static void rename_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 	cfs_reply_err(op->r, code);
 }
 
-void guest_rename(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir, const char *newname, unsigned flags)
+void guest_rename(struct cfs_req *r, struct cfs_node *dir, const char *name, struct cfs_node *newdir,
+		  const char *newname, unsigned flags)
 {
 	struct name_op *o;
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing the guest's files.
  *
- * The page cache is on (a shared mmap needs it) and is dropped at every open, so what a new descriptor reads is what the guest
- * has now; for descriptors that stay open the kernel compares size and mtime before each read. O_APPEND is the exception: the guest's kernel
- * puts the bytes at the end, wherever the host believes that to be, so such descriptors pass the page cache by. */
+ * The page cache is on (a shared mmap needs it) and is dropped at every open, so what a new descriptor reads is what
+ * the guest has now; for descriptors that stay open the kernel compares size and mtime before each read. O_APPEND is
+ * the exception: the guest's kernel puts the bytes at the end, wherever the host believes that to be, so such
+ * descriptors pass the page cache by. */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
@@ -136,9 +137,9 @@ static void open_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 	(void)i;
 	if (code == 0)
 		code = greply_open(r, &handle, &a);
-	/* Another file stands there than LOOKUP told of. While the old one is open here, the two must not share pages: ESTALE makes the
-	 * kernel look the path up again, which gives the new one its own node. Without open files the node may as well
-	 * become the new file's, and so this never happens twice in a row. */
+	/* Another file stands there than LOOKUP told of. While the old one is open here, the two must not share pages:
+	 * ESTALE makes the kernel look the path up again, which gives the new one its own node. Without open files the
+	 * node may as well become the new file's, and so this never happens twice in a row. */
 	if (code == 0 && a.ino != o->n->ino && o->n->files) {
 		gfile_release_handle(op->fs, handle);
 		code = -ESTALE;

@@ -145,8 +145,8 @@ struct gnode *gnode_find(struct gtable *t, const struct gnode *dir, const char *
 	return n;
 }
 
-int gnode_take(struct gtable *t, struct gnode *dir, const char *name, const struct gattr *a, const struct cfs_node_ops *ops,
-	       struct gnode **ret)
+int gnode_take(struct gtable *t, struct gnode *dir, const char *name, const struct gattr *a,
+	       const struct cfs_node_ops *ops, struct gnode **ret)
 {
 	struct gnode *n;
 	int r;
@@ -271,8 +271,8 @@ static bool is_below(const struct gnode *n, const struct gnode *top)
 	return n != NULL;
 }
 
-int gnode_rename_check(struct gtable *t, const struct gnode *dir, const char *name, const struct gnode *newdir, const char *newname,
-		       unsigned flags)
+int gnode_rename_check(struct gtable *t, const struct gnode *dir, const char *name, const struct gnode *newdir,
+		       const char *newname, unsigned flags)
 {
 	const struct gnode *n = gnode_find(t, dir, name), *other = gnode_find(t, newdir, newname);
 	int r = 0;
@@ -314,7 +314,8 @@ static void place(struct gtable *t, struct gnode *n, struct gnode *dir, const ch
 	attach(t, n);
 }
 
-void gnode_renamed(struct gtable *t, struct gnode *dir, const char *name, struct gnode *newdir, const char *newname, unsigned flags)
+void gnode_renamed(struct gtable *t, struct gnode *dir, const char *name, struct gnode *newdir, const char *newname,
+		   unsigned flags)
 {
 	struct gnode *from = gnode_find(t, dir, name), *to = gnode_find(t, newdir, newname);
 

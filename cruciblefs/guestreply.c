@@ -8,7 +8,7 @@
 #include "agent/proto.h"
 
 #define ERRNO_LAST 133 /* EHWPOISON: the end of Linux's table */
-#define NS_PER_S 1000000000
+#define NS_PER_S   1000000000
 
 int greply_code(int code)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extended attributes: user.* of regular files and directories are the guest's; nothing else exists here. `ls -l`, `cp -a` and the
- * kernel itself (security.capability, before a write) ask for the others all the time: those are answered without the guest. */
+/* Extended attributes: user.* of regular files and directories are the guest's; nothing else exists here. `ls -l`, `cp
+ * -a` and the kernel itself (security.capability, before a write) ask for the others all the time: those are answered
+ * without the guest. */
 #include "cruciblefs/guestfs_priv.h"
 
 #include <errno.h>
@@ -25,11 +26,13 @@ static int check_name(const char *name)
 
 	if (len > XATTR_NAME_MAX)
 		return -ERANGE;
-	return strncmp(name, XATTR_USER_PREFIX, XATTR_USER_PREFIX_LEN) == 0 && len > XATTR_USER_PREFIX_LEN ? 0 : -EOPNOTSUPP;
+	return strncmp(name, XATTR_USER_PREFIX, XATTR_USER_PREFIX_LEN) == 0 && len > XATTR_USER_PREFIX_LEN
+		       ? 0
+		       : -EOPNOTSUPP;
 }
 
-/* Has @n such attributes at all? Links and devices have none in Linux. Asking for those of the root does not start a guest: `ls -l`
- * of the sandbox's directory does it. */
+/* Has @n such attributes at all? Links and devices have none in Linux. Asking for those of the root does not start a
+ * guest: `ls -l` of the sandbox's directory does it. */
 static bool can_have(const struct gnode *n)
 {
 	if (!n->parent && sandbox_status(n->fs->s) == SBX_CONFIGURED)
@@ -50,7 +53,7 @@ static int send_xattr(struct gop *op)
 		if (r == 0)
 			r = wire_put_u32(b, o->flags);
 		if (r == -EFBIG)
-			r = -E2BIG; /* more than a message holds, and than any guest's ext4 takes */
+			r = -E2BIG; /* more than a message holds; ext4 takes less */
 	}
 	return r < 0 ? r : gop_call(op, 0, o->ag_op);
 }
@@ -108,7 +111,7 @@ void guest_setxattr(struct cfs_req *r, struct cfs_node *n, const char *name, con
 
 	if (code == 0 && !can_have(gnode_of(n)))
 		code = -EPERM;
-	if (code == 0 && size > XATTR_SIZE_MAX)
+	if (code == 0 && size > AG_FS_IO_MAX)
 		code = -E2BIG;
 	if (code < 0) {
 		cfs_reply_err(r, code);

@@ -6,8 +6,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define OPEN_UID 8192u
-#define OPEN_ALL 65536u
+#define OPEN_UID  8192u
+#define OPEN_ALL  65536u
 #define BYTES_UID (64u * 1024 * 1024)
 
 /* -- counts of a uid: few, so a plain array ---------------------------------------------------- */

@@ -42,14 +42,21 @@ static void answer(struct cfs_req *r, size_t taken, int code)
 		cfs_reply_err(r, code);
 }
 
+static void forget(struct cfs_req *r, const struct waiting_write *w)
+{
+	cfs_uncharge(cfs_req_session(r), cfs_req_who(r)->uid, w->len);
+}
+
 static void write_again(struct cfs_req *r, void *arg)
 {
 	struct cfs_tnode *n = arg;
 	struct waiting_write *w = cfs_req_data_get(r);
 	int code = feed(&n->about, w->data, w->len, &w->taken);
 
-	if (code != -EAGAIN)
-		answer(r, w->before + w->taken, code);
+	if (code == -EAGAIN)
+		return;
+	forget(r, w);
+	answer(r, w->before + w->taken, code);
 }
 
 static void write_cancel(struct cfs_req *r, void *arg)
@@ -57,42 +64,51 @@ static void write_cancel(struct cfs_req *r, void *arg)
 	struct waiting_write *w = cfs_req_data_get(r);
 
 	(void)arg;
+	forget(r, w);
 	if (w->before + w->taken)
 		cfs_reply_write(r, w->before + w->taken);
+}
+
+static int wait_for_room(struct cfs_req *r, struct cfs_tnode *n, const char *data, size_t len, size_t before)
+{
+	struct cfs_session *cs = cfs_req_session(r);
+	size_t keep = len < WAIT_MAX ? len : WAIT_MAX;
+	struct waiting_write *w;
+	int code = cfs_charge(cs, cfs_req_who(r)->uid, keep);
+
+	if (code < 0)
+		return code;
+	w = cfs_req_data(r, sizeof(*w) + keep);
+	if (w) {
+		w->before = before;
+		w->len = keep;
+		memcpy(w->data, data, keep);
+	}
+	code = w ? cfs_park(r, sandbox_waitq(n->about.sbx), write_again, write_cancel, n) : -ENOMEM;
+	if (code < 0)
+		cfs_uncharge(cs, cfs_req_who(r)->uid, keep);
+	return code;
 }
 
 static void livein_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const void *data, size_t size,
 			 uint64_t off)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
-	struct waiting_write *w;
-	size_t taken = 0, keep;
+	size_t taken = 0;
 	struct err e = { 0 };
 	int code = feed(&n->about, data, size, &taken);
 
 	(void)off;
-	if (code != -EAGAIN || (h->flags & O_NONBLOCK)) {
-		answer(r, taken, code);
-		return;
+	if (code == -EAGAIN && !(h->flags & O_NONBLOCK)) {
+		code = wait_for_room(r, n, (const char *)data + taken, size - taken, taken);
+		if (!code)
+			return;
+		if (code == -EDQUOT) {
+			err_set(&e, code, "exec/%s/stdin: too many calls of this user wait", n->about.name);
+			cfs_fail(&n->about, cfs_req_who(r), &e);
+		}
 	}
-	keep = size - taken;
-	if (keep > WAIT_MAX)
-		keep = WAIT_MAX;
-	w = cfs_req_data(r, sizeof(*w) + keep);
-	if (!w) {
-		answer(r, taken, -ENOMEM);
-		return;
-	}
-	w->before = taken;
-	w->len = keep;
-	memcpy(w->data, (const char *)data + taken, keep);
-	code = cfs_park(r, sandbox_waitq(n->about.sbx), write_again, write_cancel, n);
-	if (code == -EDQUOT) {
-		err_set(&e, code, "exec/%s/stdin: too many calls of this user wait", n->about.name);
-		cfs_fail(&n->about, cfs_req_who(r), &e);
-	}
-	if (code < 0)
-		answer(r, taken, code);
+	answer(r, taken, code);
 }
 
 static int livein_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,

@@ -285,9 +285,16 @@ static void scratch_read(struct cfs_req *r, struct cfs_node *n, struct cfs_handl
 static void scratch_write(struct cfs_req *r, struct cfs_node *n, struct cfs_handle *h, const void *data, size_t size,
 			  uint64_t off)
 {
-	int code = put(scratch_of(n), data, size, off);
+	struct scratch *s = scratch_of(n);
+	struct err e = { 0 };
+	int code = put(s, data, size, off);
 
 	(void)h;
+	if (code == -EDQUOT && !sandbox_gone(s->place->sbx)) {
+		err_set(&e, code, "sandbox %s: %.64s: scratch files hold at most %u bytes together",
+			sandbox_name(s->place->sbx), s->name, CFS_SCRATCH_MAX);
+		sandbox_fail(s->place->sbx, cfs_req_who(r), &e);
+	}
 	if (code < 0)
 		cfs_reply_err(r, code);
 	else

@@ -24,7 +24,7 @@
 
 /* -- the session ----------------------------------------------------------------------------------------- */
 
-struct cfs_limits { /* 0: the default */
+struct cfs_limits {	     /* 0: the default */
 	unsigned parked_uid; /* requests of one uid that wait at once (2048); more: -EDQUOT */
 	unsigned open_uid;   /* open files and directories of one uid (8192); more: -EMFILE */
 	unsigned nodes_uid;  /* nodes that the kernel knows because of one uid (65536); more: -ENFILE */

@@ -60,7 +60,7 @@ struct cfs_req {
 	cfs_cancel_fn *cancel;
 	void *arg;
 	uint64_t grace_until_ns; /* an interrupt is not carried out before; 0: at once */
-	loop_id grace_id;  /* running since the interrupt */
+	loop_id grace_id;	 /* running since the interrupt */
 	struct waiter w;
 	struct cfs_req *prev, *next; /* of the parked */
 	void *data;
@@ -80,7 +80,7 @@ void handle_pin(struct cfs_handle *h);
 void handle_unpin(struct cfs_handle *h);
 /* What one uid holds. */
 struct uid_count *uid_count_get(struct cfs_session *cs, uid_t uid); /* made when absent; NULL: no memory */
-void uid_count_put(struct cfs_session *cs, uid_t uid); /* drop it when all are 0 */
+void uid_count_put(struct cfs_session *cs, uid_t uid);		    /* drop it when all are 0 */
 
 /* -- poll.c */
 void poll_request(struct cfs_req *r, struct cfs_handle *h, struct fuse_pollhandle *ph);
@@ -89,8 +89,8 @@ void poll_forget(struct cfs_handle *h); /* at release */
 /* -- node.c */
 void node_forget(struct cfs_session *cs, uint64_t id, uint64_t lookups);
 int node_tell(struct cfs_node *n, uid_t uid); /* one lookup more, because of @uid; -ENFILE, -ENOMEM */
-void node_untold(struct cfs_node *n);	/* the answer did not arrive */
-void node_reap(struct cfs_session *cs); /* free what is unused */
+void node_untold(struct cfs_node *n);	      /* the answer did not arrive */
+void node_reap(struct cfs_session *cs);	      /* free what is unused */
 
 /* -- dispatch.c */
 extern const struct fuse_lowlevel_ops cfs_lowlevel_ops;

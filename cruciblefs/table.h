@@ -36,9 +36,8 @@ struct cfs_table;
 /* Which object a file is of: what every function of a table gets. */
 struct cfs_about {
 	struct cfs_tree *tree;
-	const struct cfs_table *in; /* the directory's table */
-	const struct cfs_entry
-		*entry; /* the file in it; a directory's child(): the entry that stands for all its children */
+	const struct cfs_table *in;    /* the directory's table */
+	const struct cfs_entry *entry; /* the file in it, or what stands for all children of a directory */
 	struct cfs_place *place;
 	struct sandbox *sbx; /* place's; NULL outside run/<id>/ */
 	uint64_t exec;	     /* exec/<n>/ and below: n; else 0 */
@@ -129,8 +128,8 @@ struct cfs_text { /* a frozen text; shared by nodes and handles */
 };
 /* Errors: -EDQUOT @uid makes us keep too much; -ENOMEM. */
 int cfs_text_new(struct cfs_session *cs, uid_t uid, const void *data, size_t len, struct cfs_text **ret);
-struct cfs_text *cfs_text_ref(struct cfs_text *t);	     /* NULL is fine */
-struct cfs_text *cfs_text_unref(struct cfs_text *t);	     /* NULL is fine; returns NULL */
+struct cfs_text *cfs_text_ref(struct cfs_text *t);   /* NULL is fine */
+struct cfs_text *cfs_text_unref(struct cfs_text *t); /* NULL is fine; returns NULL */
 
 struct cfs_tnode {
 	struct cfs_node node;

@@ -82,7 +82,7 @@ END
 
 # -- many waiting readers, and the tree stays what it is ---------------------------------------------------------------
 
-put a 'echo up; read x'
+put a 'echo up; sleep 600'
 mkdir "$A/exec/w"
 echo 'echo up; read x; echo $x' >"$A/exec/w/cmd"
 wait_output a up exec/w/stdout

@@ -72,7 +72,7 @@ wait_for "a writer to block" is_parked $writer
 bounded ls -l "$A/exec/slow" >/dev/null
 run a 'echo beside a full pipe'
 assert_rec stdout '"beside a full pipe\n"'
-kill -INT $writer
+kill -TERM $writer
 wait_for "the writer to be interrupted" gone $writer
 "$PYTHON" -IS - "$A/exec/slow/stdin" <<'END'
 import errno, os, select, sys

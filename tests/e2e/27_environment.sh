@@ -60,7 +60,7 @@ assert_rec stdout '"3000\nargument number 2000\n"'
 
 # cwd and user: what does not exist is named.
 run a '{"argv":["pwd"],"cwd":"relative"}'
-assert_rec exit_code -1 error '=~relative'
+assert_rec exit_code -1 error '=~cwd.*absolute'
 run a 'mkdir -p "/tmp/a b/é"'
 run a '{"argv":["pwd"],"cwd":"/tmp/a b/é"}'
 assert_rec stdout '"/tmp/a b/é\n"'

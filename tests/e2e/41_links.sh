@@ -15,7 +15,7 @@ secret=$(cat "$DIR/secret")
 run a 'cd /root; mkdir -p d/e
 	ln -s /etc/shadow abs; ln -s ../../../../../../etc/shadow rel; ln -s ../../../../../../../../../../../../../../../../../../etc/shadow far
 	ln -s abs viaabs; ln -s d/../../../../../etc/shadow mixed; ln -s ./../../etc/shadow dotted; ln -s .. up; ln -s ../.. upup; ln -s / slash
-	ln -s up/up/up/up/etc/shadow throughup; ln -s d dlink; ln -s dlink/../../../../etc/shadow dirlink
+	ln -s up/etc/../root/up/etc/shadow throughup; ln -s d dlink; ln -s dlink/../../../../etc/shadow dirlink
 	ln -s loop1 loop2; ln -s loop2 loop1; ln -s self self; ln -s "" empty 2>/dev/null; ln -s nothing dangling
 	ln -s /root/d/e absdir; ln -s ../../etc d/e/etc; ln -s ../../../../../../.. d/e/out; ln -s /proc/self/root procroot; ln -s /proc/1/cwd proccwd
 	ln -s //etc//shadow doubled; ln -s /etc/../etc/./shadow dots; ln -s ../etc/passwd good; ln -s d/e plain

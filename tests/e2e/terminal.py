@@ -90,7 +90,8 @@ def shell():
             break
     else:
         sys.exit("the size did not follow")
-    t.type(b"echo sl'eep'ing; sleep 600; echo code=$?\r")
+    # Printed by the process that is to be interrupted: so it is in the foreground by then.
+    t.type(b"sh -c 'echo sl\"\"eeping; exec sleep 600'\r")
     t.expect(b"\nsleeping")
     t.type(b"\x03")
     t.expect(b"# ")  # a shell that reads anew may drop what was typed ahead

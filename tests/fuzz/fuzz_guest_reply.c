@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The agent's answers to file operations: the first byte chooses the parser, the rest is the answer. What comes out must keep the
- * promises of guestreply.h and guestlink.h, whatever goes in. */
+/* The agent's answers to file operations: the first byte chooses the parser, the rest is the answer. What comes out
+ * must keep the promises of guestreply.h and guestlink.h, whatever goes in. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +82,8 @@ static void parse_statfs(struct wire_rd *r)
 
 	if (greply_statfs(r, &v) < 0)
 		return;
-	must(v.f_bsize >= 512 && v.f_blocks <= INT64_MAX / v.f_bsize && v.f_bfree <= v.f_blocks && v.f_bavail <= v.f_bfree);
+	must(v.f_bsize >= 512 && v.f_blocks <= INT64_MAX / v.f_bsize && v.f_bfree <= v.f_blocks &&
+	     v.f_bavail <= v.f_bfree);
 	must(v.f_ffree <= v.f_files && v.f_namemax > 0 && v.f_namemax <= AG_NAME_MAX);
 }
 

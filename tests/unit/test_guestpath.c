@@ -195,7 +195,8 @@ static void test_EXDEV_while_the_kernel_may_still_take_it_for_a_directory(void *
 	struct gnode *a = have_dir(&root, "a"), *ghost = have_dir(a, "d");
 
 	(void)state;
-	/* The guest has put a file where the kernel has a directory's dentry, and somebody else's look-up has told us. */
+	/* The guest has put a file where the kernel has a directory's dentry, and somebody else's look-up has told us.
+	 */
 	have(a, "d", S_IFREG, 2);
 	assert_int_equal(check(a, "d", &root, "d", 0), -EXDEV);
 	assert_int_equal(check(a, "d", a, "dd", 0), 0);
@@ -260,8 +261,8 @@ static void test_what_is_renamed_over_is_gone(void **state)
 
 static void test_exchange(void **state)
 {
-	struct gnode *a = have_dir(&root, "a"), *b = have_dir(&root, "b"), *f = have(a, "f", S_IFREG, 1), *d = have_dir(b, "d"),
-		     *below = have(d, "x", S_IFREG, 3);
+	struct gnode *a = have_dir(&root, "a"), *b = have_dir(&root, "b"), *f = have(a, "f", S_IFREG, 1),
+		     *d = have_dir(b, "d"), *below = have(d, "x", S_IFREG, 3);
 
 	(void)state;
 	assert_int_equal(check(a, "f", b, "d", RENAME_EXCHANGE), 0);
@@ -342,7 +343,8 @@ static void test_ENFILE_too_many(void **state)
 	cfs_node_unref(&n->node);
 }
 
-/* Against a plain model: random look-ups, removals and renames; every node's path, and the one rule that links depend on. */
+/* Against a plain model: random look-ups, removals and renames; every node's path, and the one rule that links depend
+ * on. */
 static uint64_t rng = 42;
 
 static unsigned rnd(unsigned n)
@@ -401,7 +403,8 @@ static void test_random_renames_keep_paths_and_depths(void **state)
 			nknown++;
 		} else if (what == 60 && dir->depth > 1) {
 			gnode_gone(&table, dir, name);
-		} else if (what > 60 && gnode_rename_check(&table, dir, name, to, name2, flags) == 0 && gnode_find(&table, dir, name)) {
+		} else if (what > 60 && gnode_rename_check(&table, dir, name, to, name2, flags) == 0 &&
+			   gnode_find(&table, dir, name)) {
 			gnode_renamed(&table, dir, name, to, name2, flags);
 		}
 		for (unsigned i = 0; i < nknown && step % 100 == 0; i++) {

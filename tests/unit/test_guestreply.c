@@ -48,7 +48,12 @@ static void put_text(const char *s)
 
 static void test_attributes(void **state)
 {
-	struct ag_attr a = { .mode = S_IFREG | 04755, .nlink = 2, .uid = 33, .size = 5, .blocks512 = 8, .ino = 77,
+	struct ag_attr a = { .mode = S_IFREG | 04755,
+			     .nlink = 2,
+			     .uid = 33,
+			     .size = 5,
+			     .blocks512 = 8,
+			     .ino = 77,
 			     .mtime_ns = 1500000000123456789u };
 	struct gattr g;
 
@@ -206,8 +211,9 @@ static void test_bad_names_are_marked(void **state)
 		size_t len;
 		bool ok;
 	} t[] = {
-		{ "good", 4, true }, { "", 0, false }, { ".", 1, false }, { "..", 2, false }, { "...", 3, true }, { "a/b", 3, false },
-		{ "/", 1, false }, { "a\0b", 3, false }, { "\n\x80\xff", 3, true },
+		{ "good", 4, true }, { "", 0, false },	   { ".", 1, false },
+		{ "..", 2, false },  { "...", 3, true },   { "a/b", 3, false },
+		{ "/", 1, false },   { "a\0b", 3, false }, { "\n\x80\xff", 3, true },
 	};
 	char longest[AG_NAME_MAX + 1];
 	struct gdirent d;
