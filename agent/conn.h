@@ -55,7 +55,7 @@ void conn_retry(struct conn *c, enum conn_port port);
 /* Whether output may be added to bulk. After false, on_room() is called when there is room. */
 bool conn_has_room(struct conn *c);
 bool conn_is_up(const struct conn *c); /* an epoch is established */
-/* Write what is queued for up to @ms milliseconds: the last words before power off. */
+/* Write what is queued for up to @ms milliseconds (0: what goes at once): for when the loop does not run. */
 void conn_flush_blocking(struct conn *c, int ms);
 
 #endif

@@ -14,8 +14,8 @@
 #include "agent/boot.h"
 #include "base/fd.h"
 
-#define ORDER_MAX    (64u * 1024)
-#define PORT_WAIT_MS 10000
+#define ORDER_MAX      (64u * 1024)
+#define DEVICE_WAIT_NS 5000000000u
 
 /* Load one module, then give its pages back: nobody reads the file again. */
 static int load_module(const char *name, struct err *e)
@@ -54,19 +54,25 @@ int boot_modules(struct agent *a, struct err *e)
 	return 0;
 }
 
-/* The device appears when its driver has heard of it, and says ENXIO for an instant longer. */
-static int open_port(const char *path, struct err *e)
+int boot_wait_open(const char *path, int flags)
 {
 	const struct timespec step = { .tv_nsec = 500000 };
-	int fd = -1;
+	uint64_t end = now_ns() + DEVICE_WAIT_NS;
+	int fd;
 
-	for (int i = 0; i < 2 * PORT_WAIT_MS; i++) {
-		fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-		if (fd >= 0 || (errno != ENOENT && errno != ENXIO && errno != EBUSY))
+	while ((fd = open(path, flags | O_CLOEXEC | O_NOCTTY)) < 0 && now_ns() < end) {
+		if (errno != ENOENT && errno != ENXIO && errno != EBUSY && errno != EAGAIN)
 			break;
 		nanosleep(&step, NULL);
 	}
-	return fd < 0 ? err_set(e, -errno, "port %s: %s", path, strerror(errno)) : fd;
+	return fd < 0 ? -errno : fd;
+}
+
+static int open_port(const char *path, struct err *e)
+{
+	int fd = boot_wait_open(path, O_RDWR | O_NONBLOCK);
+
+	return fd < 0 ? err_set(e, fd, "port %s: %s", path, strerror(-fd)) : fd;
 }
 
 int boot_ports(struct agent *a, struct err *e)

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/boot.h"
@@ -16,7 +15,6 @@
 
 #define NEWROOT "/newroot"
 #define SCRIPTS "/run/crucible"
-#define WAIT_MS 10000 /* for a device that its driver is still setting up */
 #define NOEXEC	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 struct mount_point {
@@ -89,20 +87,6 @@ static bool command_line(const struct agent *a, const char *key, char *out, size
 	return false;
 }
 
-static int wait_open(const char *path, int flags)
-{
-	const struct timespec step = { .tv_nsec = 1000000 };
-	int fd = -1;
-
-	for (int i = 0; i < WAIT_MS; i++) {
-		fd = hold(path, flags);
-		if (fd >= 0 || (errno != ENOENT && errno != ENXIO && errno != EAGAIN))
-			break;
-		nanosleep(&step, NULL);
-	}
-	return fd < 0 ? -errno : fd;
-}
-
 /* A disk without discard makes ext4 complain about the option. */
 static bool can_discard(const char *disk)
 {
@@ -150,13 +134,13 @@ int boot_root(struct agent *a, struct err *e)
 		return 0;
 	command_line(a, "crucible.rootfs", type, sizeof(type));
 	snprintf(device, sizeof(device), "/dev/%s", disk);
-	a->guest.disk_fd = wait_open(device, O_RDONLY);
+	a->guest.disk_fd = boot_wait_open(device, O_RDONLY);
 	if (a->guest.disk_fd < 0)
-		return err_set(e, a->guest.disk_fd, "root disk %s: %s", device, strerror(-a->guest.disk_fd));
+		return err_set(e, a->guest.disk_fd, "%s: %s", device, strerror(-a->guest.disk_fd));
 	mkdir(NEWROOT, 0755);
 	/* noatime: reading must not make a fork's disk differ from its parent's. */
 	if (mount(device, NEWROOT, type, MS_NOATIME, can_discard(disk) ? "discard" : NULL) < 0)
-		return err_set(e, -errno, "root disk %s: mount as %s: %s", device, type, strerror(errno));
+		return err_set(e, -errno, "%s: mount as %s: %s", device, type, strerror(errno));
 	r = switch_root(e);
 	if (r < 0)
 		return r;

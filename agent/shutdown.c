@@ -78,10 +78,12 @@ static void print_console(struct agent *a, const char *words)
 
 void agent_stage(struct agent *a, const char *text)
 {
-	if (a->conn)
-		conn_send(a->conn, CONN_CONTROL, AG_STAGE, 0, 0, text, strlen(text));
-	else
+	if (!a->conn) {
 		print_console(a, text);
+		return;
+	}
+	conn_send(a->conn, CONN_CONTROL, AG_STAGE, 0, 0, text, strlen(text));
+	conn_flush_blocking(a->conn, 0); /* the loop does not run yet, and the next stage may take its time */
 }
 
 void shutdown_fatal(struct agent *a, const struct err *e)

@@ -260,6 +260,19 @@ static size_t utf8_len(const uint8_t *p, size_t left, size_t *ret_bad)
 	return n;
 }
 
+bool json_is_utf8(const void *data, size_t len)
+{
+	const uint8_t *p = data;
+	size_t n, bad;
+
+	for (size_t at = 0; at < len; at += n) {
+		n = utf8_len(p + at, len - at, &bad);
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
 struct json_object *json_text(const void *data, size_t len)
 {
 	const uint8_t *p = data;

@@ -25,6 +25,7 @@ int json_get_obj(struct json_object *o, const char *key, enum json_type type, st
 /* Every key of @o must be in the NULL-ended list: else -EINVAL, naming it. */
 int json_known_keys(struct json_object *o, const char *const keys[], struct err *e);
 
+bool json_is_utf8(const void *data, size_t len);
 /* A JSON string of raw bytes: invalid UTF-8 becomes U+FFFD, NUL becomes U+FFFD. NULL on no memory. */
 struct json_object *json_text(const void *data, size_t len);
 /* Compact text, one line, slashes not escaped; borrowed from @o until it is changed or freed. */

@@ -95,7 +95,7 @@ static void read_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 	if (code == 0)
 		code = greply_read(r, piece_len(o, i), &data, &o->got[i]);
 	/* Never a short count for an error: the kernel would take it for the end of the file. */
-	if (code < 0) {
+	if (code != 0) {
 		gop_fail(op, code);
 		return;
 	}
@@ -327,7 +327,7 @@ static void lseek_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 		code = greply_attr(r, &a);
 	if (code == 0 && o->off >= a.size)
 		code = -ENXIO;
-	if (code < 0)
+	if (code != 0)
 		gop_fail(op, code);
 	else
 		cfs_reply_lseek(op->r, o->whence == SEEK_DATA ? o->off : a.size);

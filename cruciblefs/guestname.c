@@ -213,7 +213,7 @@ static void mknod_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 	(void)i;
 	if (code == 0)
 		code = greply_open(r, &handle, &a);
-	if (code < 0) {
+	if (code != 0) {
 		gop_fail(op, code);
 		return;
 	}

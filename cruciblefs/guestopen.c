@@ -148,7 +148,7 @@ static void open_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 		o->n->ino = a.ino;
 		code = new_file(op->r, o->n, handle, o->flags, &f);
 	}
-	if (code < 0)
+	if (code != 0)
 		gop_fail(op, code);
 	else
 		cfs_reply_open(op->r, &f->h, reply_flags(f));
@@ -231,7 +231,7 @@ static void create_done(struct gop *op, unsigned i, int code, struct wire_rd *r)
 	(void)i;
 	if (code == 0)
 		code = greply_open(r, &handle, &a);
-	if (code < 0) {
+	if (code != 0) {
 		gop_fail(op, code);
 		return;
 	}

@@ -51,7 +51,7 @@ uint64_t gnode_path_hash(const struct gnode *dir, const char *name)
 int gtable_init(struct gtable *t)
 {
 	*t = (struct gtable){ .nbuckets = BUCKETS_MIN };
-	t->bucket = calloc(t->nbuckets, sizeof(*t->bucket));
+	t->bucket = calloc(t->nbuckets, sizeof(struct gnode *));
 	if (!t->bucket)
 		return -ENOMEM;
 	/* Without entropy (never after boot) the seed is only weaker. */
@@ -77,7 +77,7 @@ static void grow(struct gtable *t)
 {
 	struct gtable bigger = { .nbuckets = t->nbuckets * 2 };
 
-	bigger.bucket = calloc(bigger.nbuckets, sizeof(*bigger.bucket));
+	bigger.bucket = calloc(bigger.nbuckets, sizeof(struct gnode *));
 	if (!bigger.bucket)
 		return;
 	for (size_t i = 0; i < t->nbuckets; i++) {
@@ -231,7 +231,7 @@ static char *prepend(char *start, char *p, const char *end, const char *name)
 		return NULL;
 	if (slash)
 		*--p = '/';
-	return memcpy(p - len, name, len);
+	return memcpy(p - len, name, len); /* NOLINT(bugprone-not-null-terminated-result): more follows */
 }
 
 int gnode_path(const struct gnode *n, const char *name, char out[AG_PATH_MAX + 1], size_t *ret_len)

@@ -123,7 +123,7 @@ int profile_info_json(struct registry *r, const char *name, struct buf *out, uin
 	AUTO_FD dir = -1;
 	AUTO_FREE char *text = NULL;
 	struct stat st;
-	size_t len;
+	size_t len = 0;
 	int k = profile_dir(r, name, &dir);
 
 	if (!k)

@@ -103,7 +103,8 @@ echo 'resize 40 100' >"$T/ctl"
 echo 'stty size' >"$T/stdin"
 wait_output a '40 100' exec/term/stdout
 echo 'sleep 600; echo interrupted' >"$T/stdin"
-wait_output a 'sleep 600' exec/term/stdout
+sleeps() { run a "grep -l '^sleep.600' /proc/[0-9]*/cmdline 2>/dev/null | grep -c ." && [ "$(rec stdout)" != 0 ]; }
+wait_for "what was typed to run" sleeps
 printf '\003' >"$T/stdin" # Ctrl-C
 echo 'echo still $((6*7))' >"$T/stdin"
 wait_output a 'still 42' exec/term/stdout

@@ -40,6 +40,9 @@ assert_rec stdout '=~^after the bomb' exit_code 0
 # limits/pids, counted: a shell that cannot fork says so.
 run a 'i=0; while [ $i -lt 400 ]; do sleep 50 & i=$((i+1)); done; echo "all 400"'
 assert_no_match "$(rec stdout)" 'all 400' "processes beyond limits/pids"
+run a 'exec killall sleep' # which needs no fork
+run a 'echo can fork again | cat'
+assert_rec stdout '"can fork again\n"'
 assert_eq "$(awk '/^Threads/ { print $2 < 60 }' "/proc/$(engine_pid a)/status")" 1 "threads of the engine"
 
 # -- disk ----------------------------------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ print(got)
 assert not bad, bad[:5]
 assert got["read"] > 20, got
 END
-bounded "$PYTHON" -IS "$DIR/walk.py" "$F" 800
+bounded "$PYTHON" -IS "$DIR/walk.py" "$F" 150
 touch "$F/root/race/stop"
 await a exec/swap
 assert_rec exit_code 0

@@ -316,7 +316,11 @@ start_daemon() { # [OPTION…]
 	exec {ready}<"$DIR/ready"
 	read -r -t "$BOUND" -u "$ready" line || :
 	exec {ready}<&-
-	[ "$line" = ready ] || CRUCIBLE_TEST_GO_ON='' fail "crucibled did not become ready: $(tail -n 5 "$DAEMON_LOG")"
+	if [ "$line" != ready ]; then
+		wait "$DAEMON_PID" || :
+		DAEMON_PID=
+		CRUCIBLE_TEST_GO_ON='' fail "crucibled did not become ready: $(tail -n 5 "$DAEMON_LOG")"
+	fi
 	[ -z "$fresh" ] || echo profile:tiny >"$MNT/defaults/from"
 }
 

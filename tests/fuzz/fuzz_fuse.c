@@ -348,7 +348,9 @@ static void start(struct harness *h)
 	o.loop = h->loop;
 	o.registry = h->reg;
 	o.fd = fds[1];
-	o.limits = (struct cfs_limits){ .parked_uid = 20, .open_uid = 40, .nodes_all = 500 };
+	o.limits = (struct cfs_limits){
+		.parked_uid = 20, .open_uid = 40, .nodes_uid = 400, .nodes_all = 500, .bytes_uid = 400000
+	};
 	must(cfs_session_new(&o, &h->cs, &e) == 0 && cfs_root_install(h->cs, &e) == 0);
 	send_request(h, FUSE_INIT, 0, 1u << 20, 0, &init, sizeof(init));
 	run(h);

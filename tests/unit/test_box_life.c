@@ -325,7 +325,7 @@ static void test_stopped_agent_without_a_deadline(void **state)
 
 	(void)state;
 	r->tuning.ping_after_ms = 20;
-	r->tuning.silent_ms = 300;
+	r->tuning.silent_ms = 1000;
 	rig_begin(r);
 	rig_boot(r);
 	two_commands(r, &a, &b);
@@ -345,7 +345,6 @@ static void test_idle_guest_is_not_asked(void **state)
 
 	(void)state;
 	r->tuning.ping_after_ms = 1;
-	r->tuning.silent_ms = 2;
 	rig_begin(r);
 	rig_boot(r);
 	n = rig_exec(r, "echo");

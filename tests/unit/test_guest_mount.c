@@ -514,13 +514,13 @@ static void test_a_hung_guest_delays_nobody_else(void **state)
 		closedir(d);
 		MUST(stat(fs, &st)); /* asks nobody */
 	}
-	assert_true(now() - t < 0.1);
+	assert_true(now() - t < 2); /* of 5 s that each of those may wait; a quiet machine needs 10 ms */
 	t = now();
 	for (size_t i = 0; i < ARRAY_LEN(pid); i++) {
 		MUST(kill(pid[i], SIGTERM));
 		assert_int_equal(waitpid(pid[i], NULL, 0), pid[i]);
 	}
-	assert_true(now() - t < 0.3); /* each within 100 ms, all within that and what 64 processes cost */
+	assert_true(now() - t < 2); /* 50 ms each, one after the other, would be 3.2 */
 	tell('g');
 	assert_string_equal(get(at(fs, "f")), "f");
 	for (int i = 0; i < 100 && tell('o'); i++) /* RELEASE comes behind close(2) */

@@ -73,7 +73,7 @@ static void test_golden_tcg(void **state)
 	joined(&c, text, sizeof(text));
 	assert_string_equal(
 		text, START
-		"-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax\n-m\n512M\n-smp\n2\n"
+		"-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax,erms=off,fsrm=off\n-m\n512M\n-smp\n2\n"
 		"-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
 		"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
 		"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 crucible.root=vda crucible.rootfs=ext4\n" PORTS

@@ -109,7 +109,7 @@ for what in true echo; do
 	line cell "exec.$what" ns "\`$text\`: sh -c 'echo … > cmd; cat wait' against ssh host …, a new process each (crucible-direct, qga: from one process that stays)"
 	mapfile -t more < <(ssh_cell "$text")
 	[ -z "$have_other" ] || more+=("qga=qga:$S/qga")
-	turns --rounds "$((PAIRS * 2))" --text "$text" "exec.$what" "crucible=sh:echo '$text' >$A/cmd; cat $A/wait" "${more[@]}" \
+	turns --rounds "$PAIRS" --text "$text" "exec.$what" "crucible=sh:echo '$text' >$A/cmd; cat $A/wait" "${more[@]}" \
 		"crucible-direct=exec:$A"
 	line faster "exec.$what" crucible ssh 3
 done
@@ -117,7 +117,7 @@ done
 line cell exec.output ns "100 MiB of zeros: command, record and all of stdout read; ssh the same; raw: the guest's cat /dev/zero into a bare port of the same device"
 mapfile -t more < <(ssh_cell "head -c $OUTPUT /dev/zero")
 [ -z "$have_other" ] || more+=("raw=raw:$S/raw")
-turns --rounds "${BENCH_OUTPUT_PAIRS:-10}" --bytes "$OUTPUT" --text "head -c $OUTPUT /dev/zero" exec.output "crucible=output:$A" "${more[@]}"
+turns --rounds "${BENCH_OUTPUT_PAIRS:-4}" --bytes "$OUTPUT" --text "head -c $OUTPUT /dev/zero" exec.output "crucible=output:$A" "${more[@]}"
 line at-most exec.output crucible raw 2
 line faster exec.output crucible ssh 3
 

@@ -11,7 +11,7 @@ bench_begin fs "$@"
 EXAMPLES=/usr/share/doc/libfuse3-dev/examples
 ROUNDS=${BENCH_PAIRS:-60}
 OPS=100
-TREES=3
+TREES=2
 
 # libfuse's example, with timeouts of 0: what the kernel keeps is not what is compared here.
 build_example() { # NAME

@@ -28,8 +28,6 @@
 #define SAID_MAX    8192
 #define OVERLAY_MAX (64u << 20)
 
-extern char **environ;
-
 struct boot {
 	const char *dir;
 	char *text;

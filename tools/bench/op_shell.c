@@ -10,8 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 struct shell {
 	const char *command, *before;
 	posix_spawn_file_actions_t actions;

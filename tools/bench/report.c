@@ -105,19 +105,27 @@ static void add_sample(struct subject *s, double v)
 	s->v[s->n++] = v;
 }
 
+static bool number(const char *text, double *ret)
+{
+	char *end;
+
+	*ret = strtod(text, &end);
+	return end != text && !*end && isfinite(*ret);
+}
+
 static void add_target(enum target_kind kind, const char *line)
 {
 	struct target t = { .kind = kind };
-	char cell[48] = "";
+	char cell[48] = "", x[48] = "";
 	struct cell *c;
 	int n;
 
 	if (kind == TARGET_LIMIT)
-		n = sscanf(line, "%*s %47s %47s %lf", cell, t.ours, &t.x) + 1;
+		n = sscanf(line, "%*s %47s %47s %47s", cell, t.ours, x) + 1;
 	else
-		n = sscanf(line, "%*s %47s %47s %47s %lf", cell, t.ours, t.theirs, &t.x);
+		n = sscanf(line, "%*s %47s %47s %47s %47s", cell, t.ours, t.theirs, x);
 	c = cell_of(cell);
-	if (n != 4 || c->ntargets == TARGETS_MAX)
+	if (n != 4 || !number(x, &t.x) || c->ntargets == TARGETS_MAX)
 		die("not understood, or too many", line);
 	c->targets[c->ntargets++] = t;
 }
@@ -125,17 +133,16 @@ static void add_target(enum target_kind kind, const char *line)
 /* "0.5" and "12" become numbers. */
 static struct json_object *value_of(const char *text)
 {
-	char *end;
-	double v = strtod(text, &end);
+	double v;
 
-	if (end == text || *end || !isfinite(v))
+	if (!number(text, &v))
 		return json_text(text, strlen(text));
 	return strpbrk(text, ".eE") ? json_object_new_double(v) : json_object_new_int64(strtoll(text, NULL, 10));
 }
 
 static void read_line(char *line, struct json_object *facts)
 {
-	char kind[16] = "", a[48] = "", b[48] = "";
+	char kind[16] = "", a[48] = "", b[48] = "", x[48] = "";
 	int words = 0;
 	double v;
 
@@ -150,7 +157,7 @@ static void read_line(char *line, struct json_object *facts)
 		if (sscanf(line, "%*s %*s %15s %n", c->unit, &words) < 1)
 			die("not understood", line);
 		snprintf(c->words, sizeof(c->words), "%s", line + words);
-	} else if (!strcmp(kind, "sample") && sscanf(line, "%*s %*s %47s %lf", b, &v) == 2) {
+	} else if (!strcmp(kind, "sample") && sscanf(line, "%*s %*s %47s %47s", b, x) == 2 && number(x, &v)) {
 		add_sample(subject_of(cell_of(a), b), v);
 	} else if (!strcmp(kind, "failed") && sscanf(line, "%*s %*s %47s %n", b, &words) == 1) {
 		snprintf(subject_of(cell_of(a), b)->failed, sizeof(cells[0].subjects[0].failed), "%s", line + words);
