@@ -176,6 +176,8 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 	if (memchr(text, '\0', len))
 		return err_set(e, -EINVAL, "a NUL byte");
 	if (!json_is_utf8(text, len))
+		return err_set(e, -EINVAL, "not UTF-8");
+	if (!json_is_utf8(text, len))
 		return err_set(e, -EINVAL, "not UTF-8; a variable with other bytes can be set by the command itself");
 	buf_init(&b, ENV_BYTES_MAX);
 	for (const char *p = text, *end = text + len; p < end && !r;) {

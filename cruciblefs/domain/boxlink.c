@@ -17,7 +17,8 @@
 #include "cruciblefs/domain/priv.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024) /* waiting for a box that does not read */
-#define GREETINGS_MAX 64u		   /* connections that have not said who they are */
+#define GREETINGS_MAX 64u		   /* connections that have not said who they are; one of each uid */
+#define EVENTS_A_MINUTE 600u		   /* of one box: each is written to files that all share */
 
 struct call {
 	struct call *next;
@@ -34,7 +35,8 @@ struct boxlink {
 	struct call *calls, **calls_end;
 	uint32_t last_id;
 	uid_t peer_uid;
-	bool said_hello;
+	uint64_t events_since_ns;
+	unsigned nevents;
 };
 
 static void end_calls(struct boxlink *k)
@@ -218,6 +220,7 @@ static void on_done(struct sandbox *s, struct wire_rd *r)
 		json_object_object_add(extra, "duration_ms", json_object_new_uint64(duration_ms));
 	}
 	journal_add(s->reg, s, NULL, "exec_done", extra);
+	exec_forget_old(s);
 }
 
 static void keep_guest(struct sandbox *s, const char *json)
@@ -258,6 +261,20 @@ static void on_state(struct sandbox *s, struct wire_rd *r)
 	default:
 		break;
 	}
+}
+
+/* A box that was taken over must not push what others did out of the journal. */
+static bool too_many_events(struct boxlink *k)
+{
+	uint64_t now = now_ns();
+
+	if (!k->nevents || now - k->events_since_ns > 60ull * 1000000000u) {
+		k->events_since_ns = now;
+		k->nevents = 0;
+	}
+	if (++k->nevents == EVENTS_A_MINUTE)
+		log_warn("sandbox=%s uuid=%s event=box-tells-too-much next=ignored-for-a-minute", k->s->name, k->s->uuid);
+	return k->nevents >= EVENTS_A_MINUTE;
 }
 
 static void on_event(struct sandbox *s, struct msg *m)
@@ -331,18 +348,15 @@ static int on_hello(struct boxlink *k, struct msg *m)
 		k->s = sandbox_ref(s);
 		s->link = k;
 		adopt(s, &h);
-		k->said_hello = true;
 		exec_send_all(s);
 		fs_send_waiting(s);
 	}
-	k->said_hello = true;
 	/* What it did not know of and cannot end any more: accepted by a box, not open in it, without a record. */
-	for (struct execution *x = s->first_exec, *next; x; x = next) {
+	for (struct execution *x = s->first_exec; x; x = x->next) {
 		bool open = false;
 		char path[64];
 		struct stat st;
 
-		next = x->next;
 		if (x->state == EXEC_DONE || !x->sent || x->n > h.last_exec)
 			continue;
 		for (size_t i = 0; i < h.nopen; i++)
@@ -406,7 +420,8 @@ static void on_msg(void *arg, struct msg *m)
 		break;
 	}
 	case BOX_EVENT:
-		on_event(k->s, m);
+		if (!too_many_events(k))
+			on_event(k->s, m);
 		break;
 	default: /* of a newer box: what it cannot do without is in its hello */
 		break;
@@ -455,9 +470,14 @@ static void on_connect(void *arg, uint32_t events)
 	(void)events;
 	if (fd < 0)
 		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+		fd_close(&fd);
+		return;
+	}
+	/* Whoever is refused comes again. One box may not keep the others out, or their machines would be lost. */
 	for (k = r->greeting; k; k = k->next)
-		n++;
-	if (n >= GREETINGS_MAX || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
+		n = k->peer_uid == cred.uid ? GREETINGS_MAX : n + 1;
+	if (n >= GREETINGS_MAX) {
 		fd_close(&fd);
 		return;
 	}

@@ -31,7 +31,7 @@ static void settle(struct sandbox *s)
 	sandbox_save(s, NULL);
 	s->stop_asked = false;
 	/* Written after the stop: they are for the next machine. */
-	if (s->nwaiting && !s->reg->shutting_down) {
+	if (exec_any_waits(s) && !s->reg->shutting_down) {
 		struct err e = { 0 };
 
 		if (sandbox_start(s, NULL, &e) < 0) {
@@ -125,7 +125,8 @@ static void on_life_over(void *arg)
 
 void sandbox_life_timer(struct sandbox *s)
 {
-	uint64_t life_ns = (uint64_t)sandbox_num(s, ATTR_TIMEOUT_S) * 1000000000u, age_ns = wall_ns() - s->started_ns;
+	uint64_t life_ns = (uint64_t)sandbox_num(s, ATTR_TIMEOUT_S) * 1000000000u, now = wall_ns();
+	uint64_t age_ns = now > s->started_ns ? now - s->started_ns : 0; /* the clock may have been set back */
 
 	loop_del(s->reg->loop, &s->life_timer);
 	if (!s->box_uid || !life_ns)

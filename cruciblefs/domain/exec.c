@@ -98,8 +98,9 @@ struct execution *exec_add(struct sandbox *s, uint64_t n, enum exec_state st)
 	return x;
 }
 
-/* The box removes the directories of the oldest finished ones; here go their entries. */
-static void forget_old(struct sandbox *s)
+/* The box removes the directories of the oldest finished ones; here go their entries. Not in exec_set_state(): whoever walks over the
+ * commands to end them must find the next one, and the words of the one that it ended. */
+void exec_forget_old(struct sandbox *s)
 {
 	struct execution *x = s->first_exec;
 
@@ -128,8 +129,6 @@ void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st)
 	x->state = st;
 	count(s, x, +1);
 	x->changed_ns = wall_ns();
-	if (st == EXEC_DONE)
-		forget_old(s);
 	sandbox_changed(s);
 }
 
@@ -291,10 +290,11 @@ static int place_files(struct sandbox *s, uint64_t n, const void *text, size_t l
 	if (!r && !tmp_path)
 		r = fd_replace(s->boxfd, path, text, len, 0640, false);
 	if (r < 0) {
-		/* Only the daemon's own two files can be in it. */
+		/* Only the daemon's own two files can be in it. The input is still its owner's, for the next command. */
 		unlinkat(s->boxfd, path, 0);
 		exec_path(path, n, "stdin");
-		unlinkat(s->boxfd, path, 0);
+		if (stdin_path)
+			renameat(s->boxfd, path, s->dirfd, stdin_path);
 		unlinkat(s->boxfd, dir, AT_REMOVEDIR);
 	}
 	return r;
@@ -323,12 +323,15 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 
 	if (slot && !t)
 		return err_set(e, -ENOENT, "sandbox %s: exec/%s: removed while the command was written", s->name, slot);
-	r = place_files(s, n, text, len, tmp_path, stdin_path);
-	if (r < 0)
-		return err_set(e, r, "sandbox %s: command %" PRIu64 ": the store: %s", s->name, n, strerror(-r));
+	/* A number that could not be used is not tried again: what lies in its way may stay there. */
 	x = exec_add(s, n, EXEC_DONE);
 	if (!x)
 		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
+	r = place_files(s, n, text, len, tmp_path, stdin_path);
+	if (r < 0) {
+		unlink_exec(s, x);
+		return err_set(e, r, "sandbox %s: command %" PRIu64 ": the store: %s", s->name, n, strerror(-r));
+	}
 	x->uid = who->uid;
 	x->beside = slot != NULL;
 	x->live_stdin = slot && !stdin_path;
@@ -359,11 +362,10 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 
 void exec_lose_all(struct sandbox *s, const char *words, bool only_sent)
 {
-	for (struct execution *x = s->first_exec, *next; x; x = next) {
+	for (struct execution *x = s->first_exec; x; x = x->next) {
 		char path[64];
 		struct stat st;
 
-		next = x->next; /* exec_set_state may forget x */
 		if (x->state == EXEC_DONE || (only_sent && !x->sent))
 			continue;
 		/* The box may have written the record and died before it said so. */
@@ -373,6 +375,17 @@ void exec_lose_all(struct sandbox *s, const char *words, bool only_sent)
 		else
 			end_without_box(s, x, words, x->state == EXEC_QUEUED);
 	}
+	exec_forget_old(s);
+}
+
+/* Do commands wait that no machine has got: in the queue or in a slot? */
+bool exec_any_waits(const struct sandbox *s)
+{
+	for (const struct execution *x = s->last_exec; x; x = x->prev) {
+		if (x->state == EXEC_QUEUED)
+			return true;
+	}
+	return false;
 }
 
 /* -- handing over to the box ------------------------------------------------------------------------------------ */
@@ -444,8 +457,11 @@ int exec_load(struct sandbox *s, struct err *e)
 		if (*end || !n)
 			continue;
 		exec_path(path, n, "cmd");
-		if (fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue; /* was never accepted */
+		if (fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			/* Was never accepted; but its directory is in the way of the number. */
+			s->last_n = n > s->last_n ? n : s->last_n;
+			continue;
+		}
 		exec_path(path, n, "result.json");
 		done = fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 		x = exec_add(s, n, EXEC_DONE);
@@ -455,6 +471,9 @@ int exec_load(struct sandbox *s, struct err *e)
 		}
 		x->changed_ns = x->accepted_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 		x->beside = slot_of_exec(s, n) != NULL;
+		exec_path(path, n, "stdin");
+		x->live_stdin = x->beside && fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0;
+		x->uid = s->owner.uid; /* who wrote it is in the log only */
 		if (!done)
 			exec_set_state(s, x, EXEC_QUEUED);
 		if (!x->beside && n > s->latest)

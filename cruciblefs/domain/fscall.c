@@ -150,8 +150,11 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 	}
 	if (s->status == SBX_CONFIGURED && !s->start) {
 		r = sandbox_start(s, who, &e);
-		if (r < 0) {
+		if (r < 0)
 			sandbox_fail(s, who, &e);
+		else if (!s->start)
+			r = -ENOTCONN; /* it has failed already, and told those who waited: we would wait for ever */
+		if (r < 0) {
 			free(c->payload);
 			free(c);
 			return r;

@@ -355,7 +355,7 @@ void journal_prune(struct registry *r)
 	for (size_t i = 0; i < p.n; i++) {
 		static const char *const endings[] = { ".jsonl", ".jsonl.1", ".info" };
 
-		if (now - p.logs[i].changed_ns < keep_ns && p.sum <= most)
+		if ((now < p.logs[i].changed_ns || now - p.logs[i].changed_ns < keep_ns) && p.sum <= most)
 			break;
 		if (registry_by_uuid(r, p.logs[i].uuid))
 			continue; /* of a living sandbox */

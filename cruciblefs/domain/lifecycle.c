@@ -23,7 +23,7 @@ static void look_for_machine(struct sandbox *s, bool exists)
 		struct err e = { 0 };
 
 		/* Accepted, but the daemon was killed before it could start the machine. */
-		if (s->nwaiting && sandbox_start(s, NULL, &e) < 0) {
+		if (exec_any_waits(s) && sandbox_start(s, NULL, &e) < 0) {
 			exec_lose_all(s, e.msg, false);
 			sandbox_fail(s, NULL, &e);
 		}

@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
 
-/* Machines that ran when this was written are looked for after a restart: what status says is what was so then. */
+/* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words of users and
+ * boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
 static struct json_object *to_json(struct sandbox *s)
 {
 	struct json_object *o = json_object_new_object(), *slots = json_object_new_object();
@@ -27,14 +28,14 @@ static struct json_object *to_json(struct sandbox *s)
 	json_object_object_add(o, "created_ns", json_object_new_uint64(s->created_ns));
 	json_object_object_add(o, "started_ns", json_object_new_uint64(s->started_ns));
 	json_object_object_add(o, "status", json_object_new_string(sandbox_status_name(s->status)));
-	json_object_object_add(o, "error", json_object_new_string(s->error));
+	json_object_object_add(o, "error", json_text(s->error, strlen(s->error)));
 	json_object_object_add(o, "slot", json_object_new_int64(s->slot));
 	json_object_object_add(o, "box_uid", json_object_new_int64(s->box_uid));
 	json_object_object_add(o, "accel", json_object_new_string(engine_accel_name(s->accel)));
 	if (s->unenforced)
-		json_object_object_add(o, "unenforced", json_object_new_string(s->unenforced));
+		json_object_object_add(o, "unenforced", json_text(s->unenforced, strlen(s->unenforced)));
 	if (s->guest)
-		json_object_object_add(o, "guest", json_object_new_string(s->guest));
+		json_object_object_add(o, "guest", json_text(s->guest, strlen(s->guest)));
 	for (struct slot *t = s->slots; t; t = t->next)
 		json_object_object_add(slots, t->name, json_object_new_uint64(t->latest));
 	json_object_object_add(o, "slots", slots);
@@ -132,6 +133,22 @@ int sandbox_open_dirs(struct registry *r, struct sandbox *s)
 	return s->boxfd < 0 ? -errno : 0;
 }
 
+/* What was being written when the daemon before us was killed: half a command, or input for one that will not come. */
+static void clear_tmp(struct sandbox *s)
+{
+	int fd = openat(s->dirfd, "tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	if (!d) {
+		fd_close(&fd);
+		return;
+	}
+	while ((ent = readdir(d)))
+		unlinkat(dirfd(d), ent->d_name, 0); /* "." and ".." refuse */
+	closedir(d);
+}
+
 static int load_one(struct registry *r, const char *uuid, struct err *e)
 {
 	struct sandbox *s = sandbox_new(r);
@@ -164,6 +181,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		sandbox_unref(s);
 		return k;
 	}
+	clear_tmp(s);
 	registry_insert(r, s);
 	return 0;
 }

@@ -6,7 +6,7 @@
  *  1. What a file of the store says was written there before anybody could see it in the tree.
  *  2. A command is a directory exec/<n> with `cmd`; it has ended exactly when exec/<n>/result.json exists. Only the box writes that file
  *     while a box lives (s->link != NULL), only the daemon while none does.
- *  3. A box lives exactly between start (start.c) and sandbox_down() (start.c), which always kills the cgroups before it says so.
+ *  3. A box lives exactly between start (start.c) and sandbox_down() (down.c), which always kills the cgroups before it says so.
  *  4. `status` is derived where it can be: running is ready with a command that runs.
  * Files: registry.c (table), persist.c (sandbox.json), removal.c, sandbox.c (status, error, ctl, info), attr.c, start.c (bringing a machine up and down),
  * boxlink.c (messages with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c. */
@@ -181,6 +181,8 @@ void boxlink_unlisten(struct registry *r);
 struct execution *exec_add(struct sandbox *s, uint64_t n, enum exec_state st);
 void exec_send_all(struct sandbox *s);	/* what the box has not got yet, in order */
 void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st);
+void exec_forget_old(struct sandbox *s); /* frees entries of ended ones: keep no pointer over it */
+bool exec_any_waits(const struct sandbox *s);
 /* No box will end them: records with that error. @only_sent: those that no box ever got stay queued. */
 void exec_lose_all(struct sandbox *s, const char *words, bool only_sent);
 int open_empty_for_box(struct sandbox *s, const char *path, int *ret_fd); /* below box/ */

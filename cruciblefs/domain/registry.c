@@ -180,6 +180,7 @@ struct registry *registry_free(struct registry *r)
 {
 	if (!r)
 		return NULL;
+	r->launcher = NULL; /* its owner has freed it */
 	trial_end(r);
 	while (r->greeting)
 		boxlink_free(r->greeting);

@@ -141,24 +141,33 @@ static int send_stdin(struct sandbox *s, uint64_t n, bool eof, const void *data,
 	return r;
 }
 
-/* The command runs: what was written before goes along. */
-void slot_began(struct sandbox *s, struct slot *t)
+/* The command runs: what was written before goes along, as much as the box takes. */
+static void send_early(struct sandbox *s, struct slot *t)
 {
-	uint64_t n = t->latest;
-	size_t at = 0;
 	int r = 0;
 
-	t->credit = BOX_STDIN_WINDOW - (uint32_t)t->early.len;
-	while (!r && at < t->early.len) {
-		size_t piece = t->early.len - at < 65536 ? t->early.len - at : 65536;
+	while (!r && t->early.len && t->credit) {
+		size_t n = t->early.len < t->credit ? t->early.len : t->credit;
 
-		r = send_stdin(s, n, false, t->early.data + at, piece);
-		at += piece;
+		n = n < 65536 ? n : 65536;
+		r = send_stdin(s, t->latest, false, t->early.data, n);
+		if (!r) {
+			buf_drop(&t->early, n);
+			t->credit -= (uint32_t)n;
+		}
 	}
+	if (t->early.len && !r)
+		return; /* the rest when there is credit again: after a restart of the daemon the box has to say how much */
 	buf_fini(&t->early);
 	if (!r && t->eof)
-		send_stdin(s, n, true, NULL, 0);
+		send_stdin(s, t->latest, true, NULL, 0);
 	t->eof = false;
+}
+
+void slot_began(struct sandbox *s, struct slot *t)
+{
+	t->credit = BOX_STDIN_WINDOW;
+	send_early(s, t);
 }
 
 void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
@@ -168,13 +177,14 @@ void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
 	if (!t || bytes > BOX_STDIN_WINDOW - t->credit)
 		return; /* removed meanwhile, or a box that gives more than it took */
 	t->credit += bytes;
+	send_early(s, t);
 	waitq_wake(&s->waitq);
 }
 
-/* The command does not run in the guest yet: what is written is kept here. */
-static bool is_early(const struct sandbox *s, const struct execution *x)
+/* The command does not run in the guest yet, or what was written before that is not gone yet: what is written is kept here. */
+static bool is_early(const struct sandbox *s, const struct slot *t, const struct execution *x)
 {
-	return !x || x->state == EXEC_QUEUED || !s->link;
+	return !x || x->state == EXEC_QUEUED || !s->link || t->early.len;
 }
 
 size_t slot_stdin_room(struct sandbox *s, const char *name)
@@ -184,7 +194,7 @@ size_t slot_stdin_room(struct sandbox *s, const char *name)
 
 	if (!t || (x && x->state == EXEC_DONE))
 		return SIZE_MAX; /* slot_stdin() says why */
-	return is_early(s, x) ? BOX_STDIN_WINDOW - t->early.len : t->credit;
+	return is_early(s, t, x) ? BOX_STDIN_WINDOW - t->early.len : t->credit;
 }
 
 int slot_stdin(struct sandbox *s, const char *name, const void *data, size_t len, size_t *ret_taken, struct err *e)
@@ -199,7 +209,7 @@ int slot_stdin(struct sandbox *s, const char *name, const void *data, size_t len
 	x = t->latest ? sandbox_exec(s, t->latest) : NULL;
 	if (x && x->state == EXEC_DONE)
 		return err_set(e, -EPIPE, "sandbox %s: exec/%s: its command has ended", s->name, name);
-	if (is_early(s, x)) {
+	if (is_early(s, t, x)) {
 		n = BOX_STDIN_WINDOW - t->early.len;
 		n = len < n ? len : n;
 		if (!n)
@@ -231,7 +241,7 @@ static int slot_eof(struct sandbox *s, struct slot *t, struct err *e)
 
 	if (x && x->state == EXEC_DONE)
 		return 0; /* it needs no input any more */
-	if (is_early(s, x)) {
+	if (is_early(s, t, x)) {
 		t->eof = true;
 		return 0;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bringing a machine up and down.
+/* Bringing a machine up; down.c brings it down.
  *
  * Up, each step waiting for the launcher's answer: slot of uids -> engine -> box -> BOX_START; the box says when the guest is ready. One
  * struct start holds what is on its way. Down is the same from every state: the start (if any) is let go, the link closed, LAUNCH_KILL sent. The
@@ -378,9 +378,9 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	int r;
 
 	(void)who;
-	assert(!s->start && !s->link && !s->box_uid);
 	if (s->down_pending)
 		return err_set(e, -EBUSY, "sandbox %s: start: the machine before is still ending", s->name);
+	assert(!s->start && !s->link && !s->box_uid);
 	if (!s->reg->launcher)
 		return err_set(e, -EIO, "sandbox %s: start: the launcher is gone; restart the daemon", s->name);
 	r = admit(s, e);

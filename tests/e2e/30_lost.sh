@@ -86,6 +86,7 @@ for how in c o b; do
 	put boots "echo up; sleep 0.5; echo $how >/proc/sysrq-trigger; sleep 600"
 	await boots
 	assert_rec exit_code -1 error '=~.'
+	wait_status boots failed
 done
 run boots 'kill -9 1; sleep 0.2; echo "PID 1 does not mind"'
 assert_rec exit_code 0

@@ -19,7 +19,6 @@ on_exit_full() {
 }
 make_store "$STORE"
 start_daemon --set disk_floor_mib=0
-echo profile:tiny >"$MNT/defaults/from"
 ready_sandbox a
 A=$RUN/a
 new_sandbox idle

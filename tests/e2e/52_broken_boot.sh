@@ -65,7 +65,7 @@ for p in nodisk emptydisk noagent nothing; do
 	put $p 'echo never'
 	await $p
 	assert_rec exit_code -1 signal '""' stdout '""' error '=~.'
-	assert_file "$RUN/$p/status" failed
+	wait_status $p failed
 	case $p in
 	nodisk | emptydisk) assert_match "$(cat "$RUN/$p/error")" 'root|vda|mount|ext4|disk' "error of $p names what failed" ;;
 	noagent) assert_match "$(cat "$RUN/$p/error")" 'init|VFS|panic' "error of $p holds the console's tail" ;;
