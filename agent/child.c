@@ -17,6 +17,7 @@
 #include <linux/close_range.h>
 #include <linux/sched.h>
 #include <paths.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,7 @@ static int leave_agents_place(const struct guest *g, struct err *e)
 
 	if ((fd < 0 || write(fd, "0", 1) != 1) && !g->test)
 		return err_set(e, -errno, "oom_score_adj: %s", strerror(errno));
+	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 	setpriority(PRIO_PROCESS, 0, 0);
 	umask(022);
 	set_limit(RLIMIT_NOFILE, NOFILE_SOFT, NOFILE_HARD);

@@ -15,7 +15,7 @@
 struct stream {
 	struct cfs_handle h;
 	int fd;	      /* -1: nothing to read */
-	uint64_t pos; /* the end of the last read */
+	uint64_t pos; /* the end of the last read, not behind the end of the file then */
 };
 
 static int stream_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct cfs_handle **ret,
@@ -47,6 +47,13 @@ static int stream_open(struct cfs_req *r, struct cfs_tnode *n, int flags, struct
 	return 0;
 }
 
+static uint64_t held(const struct stream *s)
+{
+	struct stat st;
+
+	return s->fd >= 0 && fstat(s->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
 static void stream_read(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, size_t size, uint64_t off)
 {
 	struct stream *s = cfs_container(h, struct stream, h);
@@ -66,7 +73,8 @@ static void stream_read(struct cfs_req *r, struct cfs_node *node, struct cfs_han
 	if (got < 0) {
 		cfs_reply_err(r, -errno);
 	} else {
-		s->pos = off + (uint64_t)got;
+		/* A read far behind the end is one at the end: what grows next is news to its reader. */
+		s->pos = got ? off + (uint64_t)got : off < held(s) ? off : held(s);
 		cfs_reply_buf(r, buf, (size_t)got);
 	}
 	free(buf);
@@ -76,9 +84,8 @@ static unsigned stream_poll(struct cfs_handle *h)
 {
 	struct stream *s = cfs_container(h, struct stream, h);
 	const struct cfs_about *a = &cfs_tnode_of(h->node)->about;
-	struct stat st;
 
-	if (s->fd >= 0 && fstat(s->fd, &st) == 0 && (uint64_t)st.st_size > s->pos)
+	if (held(s) > s->pos)
 		return POLLIN;
 	if (a->sbx && sandbox_gone(a->sbx))
 		return POLLIN | POLLHUP;

@@ -238,6 +238,12 @@ static bool may_write(const struct sandbox *s, enum sandbox_attr a)
 	return s->status == SBX_CONFIGURED || s->status == SBX_STOPPED || s->status == SBX_FAILED;
 }
 
+static bool attrs_same(const struct attrs *x, const struct attrs *y)
+{
+	return !strcmp(x->from, y->from) && !memcmp(x->num, y->num, sizeof(x->num)) &&
+	       !strcmp(x->env ? x->env : "", y->env ? y->env : "");
+}
+
 int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e)
 {
 	struct attrs old = { 0 };
@@ -253,6 +259,10 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 		r = store(&s->attrs, a, text, len, s->reg, e);
 		if (r < 0 && e->code)
 			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
+	}
+	if (!r && attrs_same(&old, &s->attrs)) {
+		attrs_fini(&old);
+		return 0;
 	}
 	if (!r) {
 		r = sandbox_save(s, e);

@@ -354,15 +354,12 @@ static int on_hello(struct boxlink *k, struct msg *m)
 	/* What it did not know of and cannot end any more: accepted by a box, not open in it, without a record. */
 	for (struct execution *x = s->first_exec; x; x = x->next) {
 		bool open = false;
-		char path[64];
-		struct stat st;
 
 		if (x->state == EXEC_DONE || !x->sent || x->n > h.last_exec)
 			continue;
 		for (size_t i = 0; i < h.nopen; i++)
 			open |= h.open[i] == x->n;
-		snprintf(path, sizeof(path), "exec/%" PRIu64 "/result.json", x->n);
-		if (!open && fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (!open && exec_has_record(s, x->n))
 			exec_set_state(s, x, EXEC_DONE);
 	}
 	box_hello_fini(&h);

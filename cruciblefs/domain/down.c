@@ -21,7 +21,7 @@ static void settle(struct sandbox *s)
 	}
 	/* What was said on the way down stands in down_words; "" is an orderly stop. */
 	if (s->down_words[0]) {
-		exec_lose_all(s, s->down_words, false);
+		exec_lose_all(s, s->down_words, s->down_ran);
 		sandbox_set_error(s, s->down_words);
 		sandbox_set_status(s, SBX_FAILED);
 	} else {
@@ -30,7 +30,7 @@ static void settle(struct sandbox *s)
 	}
 	sandbox_save(s, NULL);
 	s->stop_asked = false;
-	/* Written after the stop: they are for the next machine. */
+	/* Written after the stop, or never sent to the machine that was lost: they are for the next one. */
 	if (exec_any_waits(s) && !s->reg->shutting_down) {
 		struct err e = { 0 };
 
@@ -64,6 +64,8 @@ void sandbox_down(struct sandbox *s, const char *words)
 
 	if (s->down_pending)
 		return;
+	/* A machine that never got ready takes its waiting commands along, or the next one would fail with them for ever. */
+	s->down_ran = s->status == SBX_READY || s->status == SBX_PAUSED;
 	snprintf(s->down_words, sizeof(s->down_words), "%s", s->stop_asked ? "" : words);
 	loop_del(s->reg->loop, &s->adopt_timer);
 	loop_del(s->reg->loop, &s->stop_timer);

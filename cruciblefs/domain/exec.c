@@ -17,10 +17,7 @@
 
 static const char *const state_words[] = { [EXEC_QUEUED] = "queued", [EXEC_RUNNING] = "running", [EXEC_DONE] = "done" };
 
-static void exec_path(char out[64], uint64_t n, const char *file)
-{
-	snprintf(out, 64, "exec/%" PRIu64 "%s%s", n, file ? "/" : "", file ? file : "");
-}
+/* All of exec/<n>/ is reached through box_exec_open(): a box that was taken over can put symbolic links there. */
 
 uint64_t exec_number(const struct execution *x)
 {
@@ -137,15 +134,13 @@ void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st)
 /* A file that a box may have made: no link is followed, nothing but a regular file is taken, and opening never blocks. */
 static int open_file(struct sandbox *s, uint64_t n, const char *file, int *ret_fd)
 {
-	char path[64];
 	struct stat st;
 	AUTO_FD dir = -1;
 	AUTO_FD fd = -1;
 
-	exec_path(path, n, NULL);
-	dir = openat(s->boxfd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	dir = box_exec_open(s->boxfd, n);
 	if (dir < 0)
-		return -errno;
+		return dir;
 	fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
@@ -158,9 +153,9 @@ static int open_file(struct sandbox *s, uint64_t n, const char *file, int *ret_f
 }
 
 /* For a reader who comes before the writer: an empty file that the box may write to, whatever our umask. */
-int open_empty_for_box(struct sandbox *s, const char *path, int *ret_fd)
+int open_empty_for_box(int dirfd, const char *name, int *ret_fd)
 {
-	AUTO_FD fd = openat(s->boxfd, path, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0660);
+	AUTO_FD fd = openat(dirfd, name, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0660);
 
 	if (fd < 0 || (fchmod(fd, 0660) < 0 && errno != EPERM)) /* EPERM: the box was faster */
 		return -errno;
@@ -207,23 +202,32 @@ int exec_record(struct sandbox *s, struct execution *x, struct buf *out)
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd)
 {
 	const char *name = which == 2 ? "stderr" : "stdout";
-	char path[64];
+	AUTO_FD dir = -1;
 	int r = open_file(s, x->n, name, ret_fd);
 
 	if (r != -ENOENT)
 		return r;
 	/* Before the first byte: made empty here, the box appends to it later. */
-	exec_path(path, x->n, name);
-	return open_empty_for_box(s, path, ret_fd);
+	dir = box_exec_open(s->boxfd, x->n);
+	return dir < 0 ? dir : open_empty_for_box(dir, name, ret_fd);
 }
 
 uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which)
 {
-	char path[64];
+	AUTO_FD dir = box_exec_open(s->boxfd, x->n);
 	struct stat st;
 
-	exec_path(path, x->n, which == 2 ? "stderr" : "stdout");
-	return fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ? 0 : (uint64_t)st.st_size;
+	if (dir < 0 || fstatat(dir, which == 2 ? "stderr" : "stdout", &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+bool exec_has_record(struct sandbox *s, uint64_t n)
+{
+	AUTO_FD dir = box_exec_open(s->boxfd, n);
+	struct stat st;
+
+	return dir >= 0 && fstatat(dir, "result.json", &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* -- accepting ------------------------------------------------------------------------------------------------ */
@@ -275,27 +279,28 @@ static void end_without_box(struct sandbox *s, struct execution *x, const char *
 
 static int place_files(struct sandbox *s, uint64_t n, const void *text, size_t len, const char *tmp_path, const char *stdin_path)
 {
-	char dir[64], path[64];
+	AUTO_FD execs = openat(s->boxfd, "exec", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD dir = -1;
+	char name[24];
 	int r = 0;
 
-	exec_path(dir, n, NULL);
-	if (mkdirat(s->boxfd, dir, 0770) < 0 || fchmodat(s->boxfd, dir, 02770, 0) < 0)
+	snprintf(name, sizeof(name), "%" PRIu64, n);
+	if (execs < 0 || mkdirat(execs, name, 0770) < 0)
 		return -errno;
-	exec_path(path, n, "stdin");
-	if (stdin_path && renameat(s->dirfd, stdin_path, s->boxfd, path) < 0)
+	dir = box_exec_open(s->boxfd, n);
+	if (dir < 0 || fchmod(dir, 02770) < 0)
+		r = dir < 0 ? dir : -errno;
+	if (!r && stdin_path && renameat(s->dirfd, stdin_path, dir, "stdin") < 0)
 		r = -errno;
-	exec_path(path, n, "cmd");
-	if (!r && tmp_path && renameat(s->dirfd, tmp_path, s->boxfd, path) < 0)
+	if (!r && tmp_path && renameat(s->dirfd, tmp_path, dir, "cmd") < 0)
 		r = -errno;
 	if (!r && !tmp_path)
-		r = fd_replace(s->boxfd, path, text, len, 0640, false);
+		r = fd_replace(dir, "cmd", text, len, 0640, false);
 	if (r < 0) {
 		/* Only the daemon's own two files can be in it. The input is still its owner's, for the next command. */
-		unlinkat(s->boxfd, path, 0);
-		exec_path(path, n, "stdin");
-		if (stdin_path)
-			renameat(s->boxfd, path, s->dirfd, stdin_path);
-		unlinkat(s->boxfd, dir, AT_REMOVEDIR);
+		if (dir >= 0 && stdin_path)
+			renameat(dir, "stdin", s->dirfd, stdin_path);
+		unlinkat(execs, name, AT_REMOVEDIR);
 	}
 	return r;
 }
@@ -363,14 +368,10 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 void exec_lose_all(struct sandbox *s, const char *words, bool only_sent)
 {
 	for (struct execution *x = s->first_exec; x; x = x->next) {
-		char path[64];
-		struct stat st;
-
 		if (x->state == EXEC_DONE || (only_sent && !x->sent))
 			continue;
 		/* The box may have written the record and died before it said so. */
-		exec_path(path, x->n, "result.json");
-		if (fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (exec_has_record(s, x->n))
 			exec_set_state(s, x, EXEC_DONE);
 		else
 			end_without_box(s, x, words, x->state == EXEC_QUEUED);
@@ -456,14 +457,14 @@ int exec_load(struct sandbox *s, struct err *e)
 		n = strtoull(ent->d_name, &end, 10);
 		if (*end || !n)
 			continue;
-		exec_path(path, n, "cmd");
-		if (fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		snprintf(path, sizeof(path), "%" PRIu64 "/cmd", n);
+		if (fstatat(dirfd(d), path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
 			/* Was never accepted; but its directory is in the way of the number. */
 			s->last_n = n > s->last_n ? n : s->last_n;
 			continue;
 		}
-		exec_path(path, n, "result.json");
-		done = fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+		snprintf(path, sizeof(path), "%" PRIu64 "/result.json", n);
+		done = fstatat(dirfd(d), path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 		x = exec_add(s, n, EXEC_DONE);
 		if (!x) {
 			r = err_set(e, -ENOMEM, "no memory");
@@ -471,8 +472,8 @@ int exec_load(struct sandbox *s, struct err *e)
 		}
 		x->changed_ns = x->accepted_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 		x->beside = slot_of_exec(s, n) != NULL;
-		exec_path(path, n, "stdin");
-		x->live_stdin = x->beside && fstatat(s->boxfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0;
+		snprintf(path, sizeof(path), "%" PRIu64 "/stdin", n);
+		x->live_stdin = x->beside && fstatat(dirfd(d), path, &st, AT_SYMLINK_NOFOLLOW) < 0;
 		x->uid = s->owner.uid; /* who wrote it is in the log only */
 		if (!done)
 			exec_set_state(s, x, EXEC_QUEUED);

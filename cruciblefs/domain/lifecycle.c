@@ -30,6 +30,9 @@ static void look_for_machine(struct sandbox *s, bool exists)
 		return;
 	}
 	s->spawned = exists;
+	/* Which of its commands the box had got, only the box can tell; until then none may be taken for unsent and run twice. */
+	for (struct execution *x = s->first_exec; x; x = x->next)
+		x->sent = true;
 	if (exists && ran && s->box_uid) {
 		loop_timer(s->reg->loop, now_ns() + ADOPT_NS, on_not_adopted, s, &s->adopt_timer);
 		sandbox_life_timer(s);

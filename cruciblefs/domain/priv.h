@@ -85,6 +85,7 @@ struct sandbox {
 	uint32_t box_uid;      /* 0: no box */
 	bool spawned;	       /* an engine may run */
 	bool down_pending;     /* LAUNCH_KILL is under way */
+	bool down_ran;	       /* the guest had been ready */
 	bool stop_asked;       /* so that the end is `stopped`, not `failed` */
 	char down_words[320];  /* why it goes down; "": an orderly stop */
 	enum engine_accel accel;
@@ -185,7 +186,8 @@ void exec_forget_old(struct sandbox *s); /* frees entries of ended ones: keep no
 bool exec_any_waits(const struct sandbox *s);
 /* No box will end them: records with that error. @only_sent: those that no box ever got stay queued. */
 void exec_lose_all(struct sandbox *s, const char *words, bool only_sent);
-int open_empty_for_box(struct sandbox *s, const char *path, int *ret_fd); /* below box/ */
+bool exec_has_record(struct sandbox *s, uint64_t n);
+int open_empty_for_box(int dirfd, const char *name, int *ret_fd);
 void exec_tell_error(struct sandbox *s, uint64_t n, const char *words);
 int exec_load(struct sandbox *s, struct err *e); /* from the store */
 void exec_free_all(struct sandbox *s);

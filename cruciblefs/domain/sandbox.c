@@ -443,7 +443,7 @@ int sandbox_console_open(struct sandbox *s, int *ret_fd)
 	int fd = openat(s->boxfd, "console.log", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0 && errno == ENOENT)
-		return open_empty_for_box(s, "console.log", ret_fd);
+		return open_empty_for_box(s->boxfd, "console.log", ret_fd);
 	if (fd < 0)
 		return -errno;
 	*ret_fd = fd;

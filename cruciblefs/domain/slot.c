@@ -173,9 +173,10 @@ void slot_began(struct sandbox *s, struct slot *t)
 void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
 {
 	struct slot *t = slot_of_exec(s, n);
+	struct execution *x = t ? sandbox_exec(s, n) : NULL;
 
-	if (!t || bytes > BOX_STDIN_WINDOW - t->credit)
-		return; /* removed meanwhile, or a box that gives more than it took */
+	if (!x || x->state != EXEC_RUNNING || bytes > BOX_STDIN_WINDOW - t->credit)
+		return; /* removed or ended meanwhile, or a box that gives more than it took */
 	t->credit += bytes;
 	send_early(s, t);
 	waitq_wake(&s->waitq);

@@ -10,17 +10,14 @@ struct file {
 	uint64_t node, fh;
 };
 
-static int open_file(struct fw *w, const char *path, int flags, struct file *f)
+static struct file open_file(struct fw *w, const char *path, int flags)
 {
-	struct fuse_entry_out e;
-	struct fuse_open_out o;
-	int r = fw_walk(w, path, &e);
+	struct fuse_entry_out e = { 0 };
+	struct fuse_open_out o = { 0 };
 
-	if (!r)
-		r = fw_open(w, e.nodeid, flags, &o);
-	if (!r)
-		*f = (struct file){ e.nodeid, o.fh };
-	return r;
+	assert_int_equal(fw_walk(w, path, &e), 0);
+	assert_int_equal(fw_open(w, e.nodeid, flags, &o), 0);
+	return (struct file){ e.nodeid, o.fh };
 }
 
 static long put(struct fw *w, struct file *f, uint64_t off, const char *text)
@@ -40,7 +37,7 @@ static void the_last_close_commits(void **state)
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
 	struct file f;
 
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY | O_TRUNC, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY | O_TRUNC);
 	assert_int_equal(put(w, &f, 0, "echo a\n"), 7);
 	assert_int_equal(fw_flush(w, f.node, f.fh), 0); /* a child that inherited it has ended */
 	assert_int_equal(put(w, &f, 7, "echo b\n"), 7);
@@ -57,7 +54,7 @@ static void offsets_mean_nothing(void **state)
 	struct file f;
 
 	fake_sandbox(w->reg, "a", 0);
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY | O_APPEND, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY | O_APPEND);
 	put(w, &f, 0, "one ");
 	put(w, &f, 0, "two ");
 	put(w, &f, 1ull << 30, "three");
@@ -71,8 +68,8 @@ static void two_writers_never_mix(void **state)
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
 	struct file f, g;
 
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &g), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
+	g = open_file(w, "run/a/cmd", O_WRONLY);
 	put(w, &f, 0, "f1 ");
 	put(w, &g, 0, "g1 ");
 	put(w, &f, 3, "f2");
@@ -91,9 +88,9 @@ static void nothing_written_is_no_command(void **state)
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
 	struct file f;
 
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY | O_TRUNC, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY | O_TRUNC);
 	fw_release(w, f.node, f.fh);
-	assert_int_equal(open_file(w, "run/a/cmd", O_RDONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_RDONLY);
 	assert_int_equal(fw_write(w, f.node, f.fh, O_RDONLY, 0, "x", 1), -EBADF);
 	fw_release(w, f.node, f.fh);
 	assert_int_equal(sandbox_latest_exec(s), 0);
@@ -106,7 +103,7 @@ static void NUL_is_EINVAL_at_write(void **state)
 	struct file f;
 
 	assert_int_equal(fw_put_bytes(w, "run/a/cmd", O_WRONLY, "a\0b", 3), -EINVAL);
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
 	assert_int_equal(put(w, &f, 0, "rm -r tmp"), 9);
 	assert_int_equal(fw_write(w, f.node, f.fh, O_WRONLY, 9, "\0", 1), -EINVAL);
 	fw_release(w, f.node, f.fh);
@@ -121,14 +118,14 @@ static void too_long_EFBIG(void **state)
 	struct file f;
 
 	memset(piece, '#', sizeof(piece));
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
 	for (unsigned i = 0; i < 128; i++)
 		assert_int_equal(fw_write(w, f.node, f.fh, O_WRONLY, i * 65536, piece, 65536), 65536);
 	assert_int_equal(fw_write(w, f.node, f.fh, O_WRONLY, 8 << 20, "x", 1), -EFBIG);
 	fw_release(w, f.node, f.fh);
 	assert_int_equal(sandbox_latest_exec(s), 0);
 	/* 8 MiB to the byte is fine, and reads back. */
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
 	for (unsigned i = 0; i < 128; i++)
 		assert_int_equal(fw_write(w, f.node, f.fh, O_WRONLY, i * 65536, piece, 65536), 65536);
 	fw_release(w, f.node, f.fh);
@@ -176,7 +173,7 @@ static void who_reads_after_the_close_sees_it(void **state)
 		struct file f;
 
 		assert_int_equal(fw_walk(w, "run/a", &a), 0);
-		assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+		f = open_file(w, "run/a/cmd", O_WRONLY);
 		put(w, &f, 0, "true");
 		rel.fh = f.fh;
 		fw_send(w, FUSE_RELEASE, f.node, &rel, sizeof(rel), NULL, 0);
@@ -195,7 +192,7 @@ static void truncation_to_nothing_begins_anew(void **state)
 	struct file f;
 
 	fake_sandbox(w->reg, "a", 0);
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
 	put(w, &f, 0, "wrong");
 	assert_int_equal(fw_setattr(w, f.node, FATTR_SIZE | FATTR_FH, f.fh, 0, 0, 0), 0);
 	put(w, &f, 0, "right");
@@ -227,7 +224,7 @@ static void a_removed_sandbox_ESTALE(void **state)
 	struct file f;
 
 	fake_sandbox(w->reg, "a", 0);
-	assert_int_equal(open_file(w, "run/a/cmd", O_WRONLY, &f), 0);
+	f = open_file(w, "run/a/cmd", O_WRONLY);
 	put(w, &f, 0, "true");
 	fw_rmdir(w, "run/a");
 	assert_int_equal(put(w, &f, 4, "x"), -ESTALE);
@@ -244,9 +241,9 @@ static void the_last_holder_ends_the_sandbox(void **state)
 	struct fuse_entry_out e;
 	struct file f, g, h;
 
-	assert_int_equal(open_file(w, "run/a/lease", O_WRONLY, &f), 0);
-	assert_int_equal(open_file(w, "run/a/lease", O_RDWR, &g), 0);
-	assert_int_equal(open_file(w, "run/a/lease", O_RDONLY, &h), 0); /* grep -r: no holder */
+	f = open_file(w, "run/a/lease", O_WRONLY);
+	g = open_file(w, "run/a/lease", O_RDWR);
+	h = open_file(w, "run/a/lease", O_RDONLY); /* grep -r: no holder */
 	assert_int_equal(fake_leases(s), 2);
 	assert_int_equal(put(w, &f, 0, "x"), -EPERM);
 	fw_flush(w, f.node, f.fh);

@@ -116,16 +116,25 @@ static void poll_tells_growth_and_the_end(void **state)
 	assert_int_equal(events, POLLIN);
 	assert_int_equal(fw_read(w, node, fh, O_RDONLY, 0, buf, 100), 3);
 	assert_int_equal(fw_poll(w, node, fh, 3, true, &events), 0);
-	assert_int_equal(events, 0); /* all was read */
-	fake_end(s, 1, 0);
+	assert_int_equal(events, 0);						/* all was read */
+	assert_int_equal(fw_read(w, node, fh, O_RDONLY, 1 << 30, buf, 100), 0); /* far behind the end */
+	fake_print(s, 1, 1, "put");
 	fw_run(w);
 	assert_int_equal(w->npolls, 2);
+	assert_int_equal(fw_poll(w, node, fh, 3, true, &events), 0);
+	assert_int_equal(events, POLLIN);
+	assert_int_equal(fw_read(w, node, fh, O_RDONLY, 3, buf, 100), 3);
+	assert_int_equal(fw_poll(w, node, fh, 3, true, &events), 0);
+	assert_int_equal(events, 0);
+	fake_end(s, 1, 0);
+	fw_run(w);
+	assert_int_equal(w->npolls, 3);
 	assert_int_equal(fw_poll(w, node, fh, 3, false, &events), 0);
 	assert_int_equal(events, POLLIN); /* a read gives the end now */
 	fw_release(w, node, fh);
 	fake_print(s, 1, 1, "late");
 	fw_run(w);
-	assert_int_equal(w->npolls, 2);
+	assert_int_equal(w->npolls, 3);
 }
 
 static void events_show_each_reader_what_it_may_see(void **state)

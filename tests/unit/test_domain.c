@@ -713,6 +713,203 @@ static void test_journals_outlive_and_are_each_owners_own(void **state)
 	assert_int_equal(logs, 2);
 }
 
+static void restart(struct world *w)
+{
+	bring_down(w);
+	bring_up(w);
+	spin(w);
+}
+
+/* A running command older than a thousand ended ones, overtaken in its slot: its entry goes with its end, and nothing else must. */
+static void test_ending_all_forgets_none_too_early(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	struct err e = { 0 };
+	struct msg m;
+
+	assert_int_equal(slot_create(s, "in", &root_user, &e), 0);
+	command(s, "in", "sleep 1000\n");
+	command(s, "in", "sleep 1000\n");
+	box_expect(w, BOX_START, &m);
+	box_state(w, BOX_READY, "");
+	box_progress(w, 1);
+	for (uint64_t n = 3; n < 3 + BOX_KEEP_EXECS; n++) {
+		command(s, NULL, "true\n");
+		box_expect(w, BOX_EXEC, &m);
+		box_done(w, n);
+	}
+	for (int i = 0; i < 10; i++)
+		command(s, NULL, "true\n");
+	fd_close(&w->fake.box_fd);
+	spin(w);
+	assert_int_equal(sandbox_status(s), SBX_FAILED);
+	assert_null(sandbox_exec(s, 1)); /* forgotten, after its record was written */
+	assert_int_equal(exec_state(sandbox_exec(s, 2)), EXEC_DONE);
+	assert_record_says(s, sandbox_latest_exec(s), "\"cancelled\":true");
+}
+
+/* The daemon is killed between mkdir and the command: the number is lost, the sandbox is not. */
+static void test_a_half_accepted_command_is_in_nobodys_way(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	char path[128];
+
+	snprintf(path, sizeof(path), "sandboxes/%s/box/exec/1", sandbox_uuid(s));
+	assert_int_equal(mkdirat(w->store_fd, path, 0770), 0);
+	snprintf(path, sizeof(path), "sandboxes/%s/tmp/stdin-9", sandbox_uuid(s));
+	put(w, path, "half an input");
+	restart(w);
+	assert_int_equal(faccessat(w->store_fd, path, F_OK, 0), -1);
+	s = registry_find(w->reg, "a");
+	command(s, NULL, "true\n");
+	assert_int_equal(sandbox_latest_exec(s), 2);
+	/* And one that is in the way now, whoever made it. */
+	snprintf(path, sizeof(path), "sandboxes/%s/box/exec/3", sandbox_uuid(s));
+	assert_int_equal(mkdirat(w->store_fd, path, 0770), 0);
+	command(s, NULL, "true\n");
+	assert_int_equal(sandbox_latest_exec(s), 2);
+	command(s, NULL, "true\n");
+	assert_int_equal(sandbox_latest_exec(s), 4);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
+/* Input for the next command stays that when one could not be accepted. */
+static void test_input_outlives_a_refused_command(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	static char block[100000];
+	struct upload *u = NULL;
+	struct err e = { 0 };
+	char cmd[256], path[128];
+
+	assert_int_equal(upload_new(s, UPLOAD_STDIN, NULL, &root_user, &u, &e), 0);
+	assert_int_equal(upload_write(u, "input", 5, &e), 0);
+	upload_commit(u);
+	memset(block, 'x', sizeof(block)); /* too long for memory: it lies in tmp/, from where it disappears */
+	assert_int_equal(upload_new(s, UPLOAD_CMD, NULL, &root_user, &u, &e), 0);
+	assert_int_equal(upload_write(u, block, sizeof(block), &e), 0);
+	snprintf(cmd, sizeof(cmd), "rm %s/sandboxes/%s/tmp/cmd-*", w->dir, sandbox_uuid(s));
+	assert_int_equal(system(cmd), 0);
+	upload_commit(u);
+	assert_int_equal(sandbox_latest_exec(s), 0);
+	command(s, NULL, "cat\n");
+	snprintf(path, sizeof(path), "sandboxes/%s/box/exec/%d/stdin", sandbox_uuid(s), (int)sandbox_latest_exec(s));
+	assert_int_equal(faccessat(w->store_fd, path, F_OK, 0), 0);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
+/* Words of users and boxes are kept in sandbox.json, and that must be readable afterwards. */
+static void test_no_words_make_a_sandbox_unreadable(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user), *b = make(w, "b", &root_user);
+	struct err e = { 0 };
+	struct msg m;
+
+	assert_int_equal(sandbox_attr_store(s, ATTR_ENV, "A=\xff\n", 5, &root_user, &e), -EINVAL);
+	assert_int_equal(sandbox_ctl(s, "\xff\xfe", &root_user, &e), -EINVAL);
+	assert_int_equal(sandbox_attr_store(s, ATTR_TIMEOUT_S, "5", 1, &root_user, &e), 0); /* writes it */
+	command(b, NULL, "true\n");
+	box_expect(w, BOX_START, &m);
+	box_state(w, BOX_GONE, "half a character: \xc3");
+	spin(w);
+	assert_int_equal(sandbox_status(b), SBX_FAILED);
+	restart(w);
+	assert_non_null(registry_find(w->reg, "a"));
+	assert_non_null(registry_find(w->reg, "b"));
+}
+
+/* A command in a slot that comes while the machine goes down is for the next machine, like one of the queue. */
+static void test_a_slots_command_after_a_stop_starts_the_next_machine(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	struct err e = { 0 };
+	struct msg m;
+
+	assert_int_equal(slot_create(s, "side", &root_user, &e), 0);
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+	box_expect(w, BOX_START, &m);
+	assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
+	command(s, "side", "true\n");
+	box_expect(w, BOX_START, &m);
+	assert_int_equal(w->fake.spawned_boxes, 2);
+	box_expect(w, BOX_EXEC, &m);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
+/* A box that floods the journal is cut off: what others did must stay in it. */
+static void test_a_box_cannot_flood_the_journal(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	struct stat st;
+	struct msg m;
+
+	command(s, NULL, "true\n");
+	box_expect(w, BOX_START, &m);
+	for (int i = 0; i < 5000; i++) {
+		assert_int_equal(msg_send(w->fake.box_fd, BOX_EVENT, 0, "{\"event\":\"noise\"}", 17, NULL, 0), 0);
+		if (i % 16 == 0)
+			spin(w);
+	}
+	spin(w);
+	assert_int_equal(fstatat(w->store_fd, "state/events.jsonl", &st, 0), 0);
+	assert_true(st.st_size < 5000 * 50);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
+/* A box that was taken over makes its folders lead to another sandbox: nothing is read or written there. */
+static void test_links_of_a_box_lead_nowhere(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *victim = make(w, "v", &alice), *s = make(w, "a", &root_user);
+	char secret[128], cmd[512];
+	struct msg m;
+	struct buf b;
+	int fd = -1;
+
+	for (int whole = 0; whole < 2; whole++) {
+		uint64_t n;
+
+		command(s, NULL, "true\n");
+		n = sandbox_latest_exec(s);
+		box_expect(w, BOX_START, &m);
+		box_state(w, BOX_READY, "");
+		snprintf(secret, sizeof(secret), "sandboxes/%s/box/exec/%d", sandbox_uuid(victim), (int)n);
+		assert_int_equal(mkdirat(w->store_fd, secret, 0770), 0);
+		snprintf(secret, sizeof(secret), "sandboxes/%s/box/exec/%d/stdout", sandbox_uuid(victim), (int)n);
+		put(w, secret, "secret");
+		snprintf(cmd, sizeof(cmd), "cd %s/sandboxes/%s/box && mv %s ../moved-%d && ln -s ../../%s%s/box/%s %s", w->dir, sandbox_uuid(s),
+			 whole ? "exec" : "exec/1", whole, whole ? "" : "../", sandbox_uuid(victim), whole ? "exec" : "exec/1",
+			 whole ? "exec" : "exec/1");
+		assert_int_equal(system(cmd), 0);
+		assert_int_equal(exec_output_bytes(s, sandbox_exec(s, n), 1), 0);
+		assert_true(exec_open_output(s, sandbox_exec(s, n), 1, &fd) < 0);
+		fd_close(&w->fake.box_fd);
+		spin(w);
+		assert_int_equal(exec_state(sandbox_exec(s, n)), EXEC_DONE);
+		buf_init(&b, 1 << 20);
+		assert_true(exec_record(s, sandbox_exec(s, n), &b) < 0);
+		buf_fini(&b);
+		snprintf(secret, sizeof(secret), "sandboxes/%s/box/exec/%d/result.json", sandbox_uuid(victim), (int)n);
+		assert_int_equal(faccessat(w->store_fd, secret, F_OK, 0), -1);
+	}
+	/* No command can be placed through the link either. */
+	command(s, NULL, "true\n");
+	snprintf(secret, sizeof(secret), "sandboxes/%s/box/exec/3", sandbox_uuid(victim));
+	assert_int_equal(faccessat(w->store_fd, secret, F_OK, 0), -1);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -733,6 +930,13 @@ int main(void)
 		T(test_fs_calls_wait_for_the_guest_and_end_with_it),
 		T(test_a_box_speaks_for_its_own_sandbox_only),
 		T(test_journals_outlive_and_are_each_owners_own),
+		T(test_ending_all_forgets_none_too_early),
+		T(test_a_half_accepted_command_is_in_nobodys_way),
+		T(test_input_outlives_a_refused_command),
+		T(test_no_words_make_a_sandbox_unreadable),
+		T(test_a_slots_command_after_a_stop_starts_the_next_machine),
+		T(test_a_box_cannot_flood_the_journal),
+		T(test_links_of_a_box_lead_nowhere),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

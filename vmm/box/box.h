@@ -174,5 +174,7 @@ struct box_record {
 /* Write exec/<n>/result.json below @dirfd (the sandbox's directory), reading the first 64 KiB of exec/<n>/stdout and
  * stderr for its texts. Also used by the daemon for commands that never reached a box. Errors: those of fd_replace. */
 int box_record_write(int dirfd, const struct box_record *r, struct err *e);
+/* Open exec/<n> below @dirfd; neither may be a symbolic link. The descriptor, or those of openat as -errno. */
+int box_exec_open(int dirfd, uint64_t n);
 
 #endif

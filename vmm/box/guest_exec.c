@@ -26,7 +26,7 @@
 #include "vmm/box/guest_priv.h"
 
 #define PIECE	  (32u * 1024)
-#define GIVE_BACK (AG_WINDOW / 4)
+#define GIVE_BACK (AG_WINDOW / 2)
 
 static_assert(BOX_STDIN_WINDOW == AG_WINDOW, "the daemon's credit is the agent's");
 

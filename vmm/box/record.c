@@ -53,6 +53,19 @@ static void add(struct maker *m, struct json_object *list, struct json_object *v
 	}
 }
 
+/* -- the command's folder: no link on the way is followed, for in the daemon a box may have made it ---------- */
+
+int box_exec_open(int dirfd, uint64_t n)
+{
+	AUTO_FD execs = openat(dirfd, "exec", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char name[24];
+	int fd;
+
+	snprintf(name, sizeof(name), "%" PRIu64, n);
+	fd = execs < 0 ? -1 : openat(execs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 /* -- the output's first part ------------------------------------------------------------------- */
 
 /* How much of @len bytes to take so that a cut leaves no half of a UTF-8 character behind. */
@@ -72,18 +85,16 @@ static size_t cut_at_character(const uint8_t *p, size_t len)
 	return len;
 }
 
-static void put_output(struct maker *m, int dirfd, const struct box_record *r, const char *key, uint64_t bytes)
+static void put_output(struct maker *m, int dirfd, const char *key, uint64_t bytes)
 {
 	AUTO_FREE uint8_t *text = NULL;
 	AUTO_FD fd = -1;
-	char path[64];
 	size_t cap = bytes < BOX_RECORD_TEXT_MAX ? (size_t)bytes : BOX_RECORD_TEXT_MAX, len = 0;
 	ssize_t n = 1;
 
 	/* A file that is not there, or that cannot be read, is an empty text: the record has to stand all the same. */
 	if (bytes > 0) {
-		snprintf(path, sizeof(path), "exec/%" PRIu64 "/%s", r->n, key);
-		fd = openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		fd = openat(dirfd, key, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 		text = malloc(cap);
 		m->failed |= !text;
 	}
@@ -187,8 +198,8 @@ static void put_all(struct maker *m, int dirfd, const struct box_record *r)
 	put_text(m, "started_at", started);
 	put_number(m, "duration_ms", r->duration_ns / 1000000);
 	put_number(m, "queued_ms", r->queued_ns / 1000000);
-	put_output(m, dirfd, r, "stdout", r->stdout_bytes);
-	put_output(m, dirfd, r, "stderr", r->stderr_bytes);
+	put_output(m, dirfd, "stdout", r->stdout_bytes);
+	put_output(m, dirfd, "stderr", r->stderr_bytes);
 	put_number(m, "stdout_bytes", r->stdout_bytes);
 	put_number(m, "stderr_bytes", r->stderr_bytes);
 	put_bool(m, "stdout_truncated", r->stdout_truncated);
@@ -200,11 +211,12 @@ static void put_all(struct maker *m, int dirfd, const struct box_record *r)
 int box_record_format(int dirfd, const struct box_record *r, struct buf *out, struct err *e)
 {
 	AUTO_JSON *o = json_object_new_object();
+	AUTO_FD dir = box_exec_open(dirfd, r->n); /* none: then there are no outputs either */
 	struct maker m = { .o = o };
 	const char *line = NULL;
 
 	if (o)
-		put_all(&m, dirfd, r);
+		put_all(&m, dir, r);
 	if (o && !m.failed)
 		line = json_line(o);
 	if (!line || buf_adds(out, line) < 0 || buf_adds(out, "\n") < 0)
@@ -215,14 +227,13 @@ int box_record_format(int dirfd, const struct box_record *r, struct buf *out, st
 int box_record_write(int dirfd, const struct box_record *r, struct err *e)
 {
 	struct buf text;
-	char path[64];
+	AUTO_FD dir = box_exec_open(dirfd, r->n);
 	int code;
 
 	buf_init(&text, BOX_RECORD_MAX);
 	code = box_record_format(dirfd, r, &text, e);
 	if (code == 0) {
-		snprintf(path, sizeof(path), "exec/%" PRIu64 "/result.json", r->n);
-		code = fd_replace(dirfd, path, text.data, text.len, RECORD_MODE, false);
+		code = dir < 0 ? dir : fd_replace(dir, "result.json", text.data, text.len, RECORD_MODE, false);
 		if (code < 0)
 			err_set(e, code, "record of command %" PRIu64 ": %s", r->n, err_name(code));
 	}
