@@ -20,7 +20,7 @@ build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev l
 run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace'
+	vim-tiny strace openssh-client xz-utils'
 
 names() {
 	case $1 in

@@ -77,7 +77,6 @@ refused '{"argv":["true"],"timeout_s":-1}' timeout_s
 refused '{"argv":["true"],"timeout_s":1e999}' timeout_s
 refused '{"argv":["true"],"stdin":1}' stdin
 refused '{"argv":["true"],"tty":true}' tty
-refused '{"argv":["true"],"tty":{"rows":24}}' .
 refused '{"argv":["true"],"tty":{"rows":0,"cols":80}}' .
 refused '{"argv":["true"],"tty":{"rows":24,"cols":80,"depth":1}}' .
 refused '{"argv":["true"],"output_mib":0}' output_mib

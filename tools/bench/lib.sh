@@ -41,6 +41,7 @@ bench_begin() { # NAME BUILD_DIR
 	BUILD=$(realpath "${2:?usage: BUILD_DIR}")
 	[ "$(id -u)" = 0 ] || fail "needs root (mounts, cgroups, user ids)"
 	[ -c /dev/fuse ] || fail "no /dev/fuse"
+	command -v jq >/dev/null || fail "jq is not installed"
 	mkdir -p "$OUT"
 	OUT=$(realpath "$OUT")
 	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-store"
