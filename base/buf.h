@@ -15,7 +15,7 @@ struct buf {
 };
 
 void buf_init(struct buf *b, size_t max);
-void buf_fini(struct buf *b); /* frees; the buffer may be used again */
+void buf_fini(struct buf *b);  /* frees; the buffer may be used again */
 void buf_reset(struct buf *b); /* len = 0; memory above 4 KiB is given back */
 
 /* Append. Errors: -EFBIG beyond max, -ENOMEM; the buffer is then as before. */

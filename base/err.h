@@ -8,8 +8,8 @@
 #include <stdarg.h>
 
 struct err {
-	int code;	/* 0 or -errno of the last err_set() */
-	char msg[320];	/* one line, no newline at the end, names the object and the step */
+	int code;      /* 0 or -errno of the last err_set() */
+	char msg[320]; /* one line, no newline at the end, names the object and the step */
 };
 
 /* Set the words and the code. @e may be NULL. Control characters in the result become '?', a text

@@ -9,12 +9,12 @@ enum log_level { LOG_L_ERR, LOG_L_WARN, LOG_L_INFO, LOG_L_DEBUG, LOG_L_COUNT };
 
 void log_init(const char *program, enum log_level level); /* @program: static string */
 void log_set_level(enum log_level level);
-const char *log_level_name(enum log_level level); /* the word that log_level_parse() takes */
+const char *log_level_name(enum log_level level);	    /* the word that log_level_parse() takes */
 int log_level_parse(const char *word, enum log_level *ret); /* err warn info debug; -EINVAL */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define log_err(...) log_line(LOG_L_ERR, __VA_ARGS__)
-#define log_warn(...) log_line(LOG_L_WARN, __VA_ARGS__)
-#define log_info(...) log_line(LOG_L_INFO, __VA_ARGS__)
+#define log_err(...)   log_line(LOG_L_ERR, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_L_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_L_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_L_DEBUG, __VA_ARGS__)
 /* Quote @text for a value into @out (cap bytes); returns @out. */
 const char *log_quote(const char *text, char *out, unsigned long cap);

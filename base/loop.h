@@ -17,7 +17,7 @@ typedef void loop_io_fn(void *arg, uint32_t events);
 typedef void loop_fn(void *arg);
 typedef void loop_signal_fn(void *arg, const struct signalfd_siginfo *si);
 
-int loop_new(struct loop **ret); /* 0, -ENOMEM, -EMFILE */
+int loop_new(struct loop **ret);	/* 0, -ENOMEM, -EMFILE */
 struct loop *loop_free(struct loop *l); /* NULL is fine; returns NULL; closes no source's descriptor */
 
 /* Watch @fd (borrowed: it must stay open until loop_del). Level-triggered. @fn may call any loop function,
@@ -37,7 +37,7 @@ int loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);
 void loop_wake(struct loop *l);
 int loop_set_wake(struct loop *l, loop_fn *fn, void *arg);
 
-int loop_run(struct loop *l);	/* until loop_stop(); 0 or -errno of epoll_wait */
+int loop_run(struct loop *l); /* until loop_stop(); 0 or -errno of epoll_wait */
 void loop_stop(struct loop *l);
 /* One round: wait at most @timeout_ms (-1: for ever), run what is ready. For tests. */
 int loop_once(struct loop *l, int timeout_ms);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "base/loop.h"
 
-#define MSG_MAX (144 * 1024) /* payload bytes: a FUSE write of 128 KiB and its header */
+#define MSG_MAX	    (144 * 1024) /* payload bytes: a FUSE write of 128 KiB and its header */
 #define MSG_FDS_MAX 16
 
 struct msg {
@@ -37,7 +37,7 @@ struct msgconn_ops {
 	void (*on_gone)(void *arg, int reason);
 };
 int msgconn_new(struct loop *l, int fd, size_t queue_max, const struct msgconn_ops *ops, void *arg,
-		struct msgconn **ret); /* takes @fd, also on failure. -ENOMEM, those of loop_add */
+		struct msgconn **ret);		 /* takes @fd, also on failure. -ENOMEM, those of loop_add */
 struct msgconn *msgconn_free(struct msgconn *c); /* NULL is fine; returns NULL */
 /* @fds are duplicated when the message has to wait: the caller keeps its own.
  * Errors: -EPIPE dead, -ENOBUFS queue full, -EMSGSIZE, -ENOMEM. */

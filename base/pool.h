@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fixed pool of threads for work that blocks (removing large files, say), with a bounded queue. A job's @run is called in a
- * worker, its @done on the loop's thread afterwards. Jobs of one pool run in no particular order. */
+/* A fixed pool of threads for work that blocks (removing large files, say), with a bounded queue. A job's @run is
+ * called in a worker, its @done on the loop's thread afterwards. Jobs of one pool run in no particular order. */
 #ifndef CRUCIBLE_BASE_POOL_H
 #define CRUCIBLE_BASE_POOL_H
 

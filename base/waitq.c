@@ -43,8 +43,8 @@ void waitq_del(struct waiter *w)
 		unlink_waiter(w);
 }
 
-/* A waiter's function may delete any waiter, itself included, and may add new ones: so the list is searched anew from its
- * head for one that this round has not called yet. Those called and still waiting carry the round's number. */
+/* A waiter's function may delete any waiter, itself included, and may add new ones: so the list is searched anew from
+ * its head for one that this round has not called yet. Those called and still waiting carry the round's number. */
 static void run(void *arg)
 {
 	struct waitq *q = arg;
@@ -67,7 +67,8 @@ static void run(void *arg)
 
 void waitq_wake(struct waitq *q)
 {
-	/* Without memory for a deferred call nobody would ever wake: then call at once. Waiters only look and answer. */
+	/* Without memory for a deferred call nobody would ever wake: then call at once. Waiters only look and answer.
+	 */
 	if (q->first && !q->deferred && loop_defer(q->loop, run, q, &q->deferred) < 0)
 		run(q);
 }

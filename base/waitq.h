@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who waits for something to change. A waiter is embedded in what waits; waking calls each waiter's function from
- * the loop after the current callback (never inside waitq_wake), and the waiter decides by looking again whether it goes on
- * waiting. Wakes merge. Thread: the loop's. */
+ * the loop after the current callback (never inside waitq_wake), and the waiter decides by looking again whether it
+ * goes on waiting. Wakes merge. Thread: the loop's. */
 #ifndef CRUCIBLE_BASE_WAITQ_H
 #define CRUCIBLE_BASE_WAITQ_H
 

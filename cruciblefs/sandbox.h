@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's objects, as the files of the tree see them: the registry of sandboxes, one sandbox, its commands.
- * Everything runs on the loop's thread and nothing blocks (small files of the store are read and written in place). Functions that
- * change something take a struct cfs_who for ownership and the log, and fill a struct err whose words also become the sandbox's
- * `error` text (sandbox_fail() is called inside; callers need not).
+ * Everything runs on the loop's thread and nothing blocks (small files of the store are read and written in place).
+ * Functions that change something take a struct cfs_who for ownership and the log, and fill a struct err whose words
+ * also become the sandbox's `error` text (sandbox_fail() is called inside; callers need not).
  *
  * States (the words of `status`) and what is allowed:
  *   configured  attributes may be written; exec, ctl start, fs           -> starting, gone
@@ -10,8 +10,9 @@
  *   ready       exec, ctl pause stop, fs                                 -> running, paused, stopped, failed, gone
  *   running     as ready; ctl kill signal                                -> ready, paused, stopped, failed, gone
  *   paused      exec (queued), ctl resume stop; fs: -EBUSY               -> ready, running, stopped, failed, gone
- *   stopped     attributes; exec and ctl start boot it again with its disk; fs: -ENOTCONN; records stay  -> starting, gone
+ *   stopped     attributes; exec and ctl start boot it again; fs: -ENOTCONN -> starting, gone
  *   failed      as stopped; `error` says why                             -> starting, gone
+ * Disk and records stay over stop and start.
  */
 #ifndef CRUCIBLE_SANDBOX_H
 #define CRUCIBLE_SANDBOX_H
@@ -26,7 +27,7 @@
 #include "base/waitq.h"
 #include "base/wire.h"
 
-#define CFS_NAME_MAX 63
+#define CFS_NAME_MAX	63
 #define CFS_SCRATCH_MAX (1024u * 1024) /* bytes of scratch files of one sandbox together */
 
 struct cfs_who { /* of a FUSE request */
@@ -37,7 +38,16 @@ struct cfs_who { /* of a FUSE request */
 /* 0; -EINVAL other characters or empty; -ENAMETOOLONG. */
 int cfs_name_check(const char *name);
 
-enum sandbox_status { SBX_CONFIGURED, SBX_STARTING, SBX_READY, SBX_RUNNING, SBX_PAUSED, SBX_STOPPED, SBX_FAILED, SBX_STATUS_COUNT };
+enum sandbox_status {
+	SBX_CONFIGURED,
+	SBX_STARTING,
+	SBX_READY,
+	SBX_RUNNING,
+	SBX_PAUSED,
+	SBX_STOPPED,
+	SBX_FAILED,
+	SBX_STATUS_COUNT
+};
 const char *sandbox_status_name(enum sandbox_status s);
 
 struct registry;
@@ -50,26 +60,31 @@ struct sandbox *registry_find(struct registry *r, const char *name); /* borrowed
 /* In order of creation: NULL starts, NULL ends. Not across changes of the registry. */
 struct sandbox *registry_next(struct registry *r, struct sandbox *after);
 size_t registry_count(struct registry *r);
-/* Make a sandbox, `configured`. Errors: of cfs_name_check; -EEXIST; -EDQUOT too many (of the uid, or in all); -ENOSPC below
- * the disk floor; -EIO. */
-int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret, struct err *e);
-/* Gone from the tree at once; what runs is ended and removed behind. Its log stays. Waiters are woken, then the object lives until its last ref. */
+/* Make a sandbox, `configured`. Errors: of cfs_name_check; -EEXIST; -EDQUOT too many (of the uid, or in all); -ENOSPC
+ * below the disk floor; -EIO. */
+int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
+		    struct err *e);
+/* Gone from the tree at once; what runs is ended and removed behind. Its log stays. Waiters are woken, then the object
+ * lives until its last ref. */
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why);
-int registry_rename(struct registry *r, struct sandbox *s, const char *to, const struct cfs_who *who, struct err *e); /* -EEXIST, name errors */
+int registry_rename(struct registry *r, struct sandbox *s, const char *to, const struct cfs_who *who,
+		    struct err *e); /* -EEXIST, name errors */
 
 /* -- one sandbox --------------------------------------------------------------------------------------- */
 
 struct sandbox *sandbox_ref(struct sandbox *s);
 struct sandbox *sandbox_unref(struct sandbox *s); /* NULL is fine; returns NULL */
-bool sandbox_gone(const struct sandbox *s);	 /* destroyed: every use is ENOENT (or ESTALE under open descriptors) */
+bool sandbox_gone(const struct sandbox *s); /* destroyed: every use is ENOENT (or ESTALE under open descriptors) */
 const char *sandbox_name(const struct sandbox *s);
 const char *sandbox_uuid(const struct sandbox *s);
 struct cfs_who sandbox_owner(const struct sandbox *s);
 enum sandbox_status sandbox_status(const struct sandbox *s);
-const char *sandbox_error(const struct sandbox *s);	  /* "" when there is none; no newline */
-uint64_t sandbox_created_ns(const struct sandbox *s);	  /* wall clock */
-uint64_t sandbox_changed_ns(const struct sandbox *s);	  /* wall clock of the last change of status, error or attributes: for mtime */
-/* Woken at every change of status, of a command's state, of output, of the log: for parked readers and poll. Never freed before the object. */
+const char *sandbox_error(const struct sandbox *s);   /* "" when there is none; no newline */
+uint64_t sandbox_created_ns(const struct sandbox *s); /* wall clock */
+uint64_t sandbox_changed_ns(
+	const struct sandbox *s); /* wall clock of the last change of status, error or attributes: for mtime */
+/* Woken at every change of status, of a command's state, of output, of the log: for parked readers and poll. Never
+ * freed before the object. */
 struct waitq *sandbox_waitq(struct sandbox *s);
 int sandbox_dirfd(const struct sandbox *s); /* O_PATH of <store>/sandboxes/<uuid>; borrowed */
 
@@ -79,20 +94,35 @@ void sandbox_fail(struct sandbox *s, const struct cfs_who *who, const struct err
 int sandbox_info_json(struct sandbox *s, struct buf *out); /* with the newline */
 int sandbox_usage_json(struct sandbox *s, struct buf *out);
 
-enum sandbox_attr { ATTR_FROM, ATTR_ENV, ATTR_VCPUS, ATTR_MEMORY_MIB, ATTR_DISK_MIB, ATTR_CPU_PERCENT, ATTR_IO_MBPS, ATTR_TIMEOUT_S,
-	ATTR_EXEC_TIMEOUT_S, ATTR_OUTPUT_MIB, ATTR_SPOOL_MIB, ATTR_PIDS, ATTR_COUNT };
+enum sandbox_attr {
+	ATTR_FROM,
+	ATTR_ENV,
+	ATTR_VCPUS,
+	ATTR_MEMORY_MIB,
+	ATTR_DISK_MIB,
+	ATTR_CPU_PERCENT,
+	ATTR_IO_MBPS,
+	ATTR_TIMEOUT_S,
+	ATTR_EXEC_TIMEOUT_S,
+	ATTR_OUTPUT_MIB,
+	ATTR_SPOOL_MIB,
+	ATTR_PIDS,
+	ATTR_COUNT
+};
 /* One value and a newline (ENV: lines). */
 int sandbox_attr_show(struct sandbox *s, enum sandbox_attr a, struct buf *out);
-/* Set from a trimmed text. ENV: the whole list, lines. Errors: -EINVAL with words and the permitted range; -EBUSY after the start (TIMEOUT_S
- * excepted). */
-int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e);
+/* Set from a trimmed text. ENV: the whole list, lines. Errors: -EINVAL with words and the permitted range; -EBUSY after
+ * the start (TIMEOUT_S excepted). */
+int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+		       struct err *e);
 /* The same names for `defaults/` (root only: -EPERM else; kept in the store). */
 int registry_default_show(struct registry *r, enum sandbox_attr a, struct buf *out);
-int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e);
+int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len,
+			   const struct cfs_who *who, struct err *e);
 const char *sandbox_attr_name(enum sandbox_attr a); /* "memory_mib" … */
 
-/* One line of `ctl`: start stop kill kill-inherited "signal NAME" pause resume "extend SECONDS". Returns at once; the work goes on behind.
- * -EINVAL unknown word, -EBUSY not in this state, -ENOENT no command runs. */
+/* One line of `ctl`: start stop kill kill-inherited "signal NAME" pause resume "extend SECONDS". Returns at once; the
+ * work goes on behind. -EINVAL unknown word, -EBUSY not in this state, -ENOENT no command runs. */
 int sandbox_ctl(struct sandbox *s, const char *line, const struct cfs_who *who, struct err *e);
 extern const char sandbox_ctl_verbs[]; /* for reading `ctl`: one a line */
 
@@ -100,45 +130,52 @@ extern const char sandbox_ctl_verbs[]; /* for reading `ctl`: one a line */
 
 enum exec_state { EXEC_QUEUED, EXEC_RUNNING, EXEC_DONE };
 
-/* An upload: what an open `cmd`, `stdin` or `import` gathers until its last close. Memory up to 64 KiB, then a file of the store. */
+/* An upload: what an open `cmd`, `stdin` or `import` gathers until its last close. Memory up to 64 KiB, then a file of
+ * the store. */
 struct upload;
 enum upload_kind { UPLOAD_CMD, UPLOAD_STDIN, UPLOAD_IMPORT };
 /* @slot: name of an exec slot, or NULL for the queue. -EMFILE: too many open of this uid; -ENOENT no such slot. */
-int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who, struct upload **ret, struct err *e);
-/* Append. -EINVAL a NUL byte (cmd); -EFBIG over 8 MiB (cmd), over disk_mib (stdin, import); -EBUSY the queue is full; -ENOSPC. */
+int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who,
+	       struct upload **ret, struct err *e);
+/* Append. -EINVAL a NUL byte (cmd); -EFBIG over 8 MiB (cmd), over disk_mib (stdin, import); -EBUSY the queue is full;
+ * -ENOSPC. */
 int upload_write(struct upload *u, const void *data, size_t len, struct err *e);
 uint64_t upload_size(const struct upload *u);
-/* The last close. Nothing written: nothing happens. CMD: becomes a command with a number (also a wrong one: it ends at once with its
- * record); STDIN: kept for the next command; IMPORT: becomes a command that unpacks. Frees @u always. */
+/* The last close. Nothing written: nothing happens. CMD: becomes a command with a number (also a wrong one: it ends at
+ * once with its record); STDIN: kept for the next command; IMPORT: becomes a command that unpacks. Frees @u always. */
 void upload_commit(struct upload *u);
 void upload_abort(struct upload *u); /* NULL is fine */
 
-uint64_t sandbox_latest_exec(const struct sandbox *s); /* of the queue; 0: none yet */
+uint64_t sandbox_latest_exec(const struct sandbox *s);		      /* of the queue; 0: none yet */
 int sandbox_cmd_text(struct sandbox *s, uint64_t n, struct buf *out); /* the command as written */
-struct execution *sandbox_exec(struct sandbox *s, uint64_t n); /* borrowed; NULL unknown or no longer kept */
+struct execution *sandbox_exec(struct sandbox *s, uint64_t n);	      /* borrowed; NULL unknown or no longer kept */
 struct execution *sandbox_exec_next(struct sandbox *s, struct execution *after); /* by number; NULL starts, NULL ends */
 uint64_t exec_number(const struct execution *x);
 enum exec_state exec_state(const struct execution *x);
 const char *exec_status_name(const struct execution *x); /* queued running done */
-uint64_t exec_changed_ns(const struct execution *x);	/* wall clock; of result.json once done */
+uint64_t exec_changed_ns(const struct execution *x);	 /* wall clock; of result.json once done */
 /* The record's text. -ENOENT before the end. */
 int exec_record(struct sandbox *s, struct execution *x, struct buf *out);
-/* A descriptor for reading `stdout` (1) or `stderr` (2): a regular file, checked; before the first byte an empty one. Caller closes. */
+/* A descriptor for reading `stdout` (1) or `stderr` (2): a regular file, checked; before the first byte an empty one.
+ * Caller closes. */
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd);
 uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which); /* held in the file now */
 
 /* Slots: mkdir exec/NAME. A name of digits only is -EINVAL; -EEXIST; -EDQUOT beyond 256. */
 int slot_create(struct sandbox *s, const char *name, const struct cfs_who *who, struct err *e);
-int slot_remove(struct sandbox *s, const char *name, const struct cfs_who *who, struct err *e); /* kills what runs in it; -ENOENT */
+int slot_remove(struct sandbox *s, const char *name, const struct cfs_who *who,
+		struct err *e);				     /* kills what runs in it; -ENOENT */
 const char *slot_next(struct sandbox *s, const char *after); /* names; NULL starts, NULL ends; borrowed */
 bool slot_exists(struct sandbox *s, const char *name);
 uint64_t slot_latest_exec(struct sandbox *s, const char *name); /* 0: none yet */
 /* A line of a slot's ctl: eof, "resize ROWS COLS", "signal NAME", kill. */
 int slot_ctl(struct sandbox *s, const char *name, const char *line, const struct cfs_who *who, struct err *e);
-/* Live standard input of the command that runs (or will run next) in the slot. Takes what fits now, at least one byte, into *ret_taken;
- * -EAGAIN none fits: wait on the sandbox's waitq; -EPIPE the command has ended; before any command bytes are kept for the first (to the window). */
+/* Live standard input of the command that runs (or will run next) in the slot. Takes what fits now, at least one byte,
+ * into *ret_taken; -EAGAIN none fits: wait on the sandbox's waitq; -EPIPE the command has ended; before any command
+ * bytes are kept for the first (to the window). */
 int slot_stdin(struct sandbox *s, const char *name, const void *data, size_t len, size_t *ret_taken, struct err *e);
-/* Bytes that slot_stdin() would take now, for poll(2); 0: it would say -EAGAIN. SIZE_MAX when it would say anything else. */
+/* Bytes that slot_stdin() would take now, for poll(2); 0: it would say -EAGAIN. SIZE_MAX when it would say anything
+ * else. */
 size_t slot_stdin_room(struct sandbox *s, const char *name);
 
 /* -- lease ------------------------------------------------------------------------------------------------ */
@@ -147,24 +184,29 @@ void sandbox_lease_close(struct sandbox *s); /* the last one destroys the sandbo
 
 /* -- the guest's files ------------------------------------------------------------------------------------ */
 struct fs_call;
-/* The answer: @code 0 or -errno; @r: what follows the code in AG_FS_REP (agent/proto.h), untrusted, valid until return. Exactly once,
- * from the loop, never inside sandbox_fs(). */
+/* The answer: @code 0 or -errno; @r: what follows the code in AG_FS_REP (agent/proto.h), untrusted, valid until return.
+ * Exactly once, from the loop, never inside sandbox_fs(). */
 typedef void fs_done_fn(void *arg, int code, struct wire_rd *r);
-/* One file operation (enum ag_fs_op @op, payload as in agent/proto.h). Starts a configured sandbox; waits while it boots. Deadline 5 s
- * once the guest is ready (then -ETIMEDOUT). At once: -EBUSY paused, or too many outstanding; -ENOTCONN stopped, failed; -ENOENT gone; -ENOMEM. */
-int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who, fs_done_fn *fn, void *arg,
-	       struct fs_call **ret);
-void fs_call_cancel(struct fs_call *c); /* the answer is not wanted: @fn will not be called (release handles of late opens is done inside) */
+/* One file operation (enum ag_fs_op @op, payload as in agent/proto.h). Starts a configured sandbox; waits while it
+ * boots. Deadline 5 s once the guest is ready (then -ETIMEDOUT). At once: -EBUSY paused, or too many outstanding;
+ * -ENOTCONN stopped, failed; -ENOENT gone; -ENOMEM. */
+int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who,
+	       fs_done_fn *fn, void *arg, struct fs_call **ret);
+void fs_call_cancel(struct fs_call *c); /* the answer is not wanted: @fn will not be called (release handles of late
+					   opens is done inside) */
 /* Grows whenever handles of the guest become invalid (restart): a handle of an older number is -ESTALE. */
 uint64_t sandbox_fs_epoch(const struct sandbox *s);
 
 /* -- what lasts ------------------------------------------------------------------------------------------- */
 /* Journals are files of JSON lines in the store; these open one for reading as @who may see it. Caller closes. */
 int journal_open_events(struct registry *r, const struct cfs_who *who, int *ret_fd);
-int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who, int *ret_fd); /* -ENOENT, -EACCES */
+int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who,
+		     int *ret_fd); /* -ENOENT, -EACCES */
 struct waitq *journal_waitq(struct registry *r);
 /* logs/: the uuids (with owners) that have a log. Calls @fn for each; stops when it returns false. */
-void journal_each_log(struct registry *r, bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns), void *arg);
+void journal_each_log(struct registry *r,
+		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
+		      void *arg);
 
 int registry_health_json(struct registry *r, struct buf *out);
 int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out);

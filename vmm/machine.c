@@ -143,9 +143,11 @@ static void add_accel(struct args *a, const struct engine_machine *m)
 		opt(a, "-accel", "kvm");
 		opt(a, "-cpu", "Nehalem-v1,vme=off,enforce");
 	} else {
-		/* tb-size: the default of 1 GiB of translated code is a gift to nobody; below 64 MiB python thrashes. */
+		/* tb-size: the default of 1 GiB of translated code is a gift to nobody; below 64 MiB python thrashes.
+		 */
 		opt(a, "-accel", "tcg,thread=multi,tb-size=128");
-		/* With these two the guest's kernel copies by "rep movsb", which TCG emulates byte by byte: off, it copies twice as fast. */
+		/* With these two the guest's kernel copies by "rep movsb", which TCG emulates byte by byte: off, it
+		 * copies twice as fast. */
 		opt(a, "-cpu", "max,erms=off,fsrm=off");
 	}
 }

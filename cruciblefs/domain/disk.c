@@ -5,6 +5,7 @@
  * engine as a descriptor: no path of the host is ever read from a disk that a guest could have written. */
 #include <endian.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,20 @@ int disk_prepare(int state_fd, struct err *e)
 
 	if (fstatat(state_fd, TEMPLATE, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0;
+	unlinkat(state_fd, TEMPLATE ".new", 0); /* of a start that was cut off */
 	pid = fork();
 	if (pid < 0)
 		return err_set(e, -errno, "qemu-img: fork: %s", strerror(errno));
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDWR);
 
-		if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || fchdir(state_fd) < 0)
+		if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || fchdir(state_fd) < 0 || fstat(state_fd, &st) < 0)
 			_exit(126);
+		/* As the folder's owner, not as root: a daemon that was taken over may have left a link in the file's place. */
+		if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+				       setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
+			_exit(126);
+		umask(022);
 		execlp("qemu-img", "qemu-img", "create", "-q", "-f", "qcow2", TEMPLATE ".new", TEMPLATE_MAX_SIZE, (char *)NULL);
 		_exit(127);
 	}
@@ -47,7 +54,7 @@ int disk_prepare(int state_fd, struct err *e)
 		return err_set(e, -ENOENT, "qemu-img is missing: apt-get install qemu-utils");
 	if (status)
 		return err_set(e, -EIO, "qemu-img could not make the store's state/" TEMPLATE " (wait status %d)", status);
-	if (fchmodat(state_fd, TEMPLATE ".new", 0644, 0) < 0 || renameat(state_fd, TEMPLATE ".new", state_fd, TEMPLATE) < 0)
+	if (renameat(state_fd, TEMPLATE ".new", state_fd, TEMPLATE) < 0)
 		return err_set(e, -errno, "state/" TEMPLATE ": %s", strerror(errno));
 	return 0;
 }

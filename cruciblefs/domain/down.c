@@ -41,6 +41,13 @@ static void settle(struct sandbox *s)
 	}
 }
 
+/* Also without a launcher, when no answer follows that a shutdown could wait for. */
+static void settle_and_tell(struct sandbox *s)
+{
+	settle(s);
+	registry_check_shutdown(s->reg);
+}
+
 static void on_killed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
@@ -50,8 +57,7 @@ static void on_killed(void *arg, int code, const char *words, struct wire_rd *r,
 	if (code < 0)
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, words);
 	s->reg->ndowns--;
-	settle(s);
-	registry_check_shutdown(s->reg);
+	settle_and_tell(s);
 	sandbox_unref(s);
 }
 
@@ -76,7 +82,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 	fs_fail_all(s, s->gone ? -ENOENT : -ENOTCONN);
 	sandbox_changed(s);
 	if (!had_machine || !s->reg->launcher) {
-		settle(s);
+		settle_and_tell(s);
 		return;
 	}
 	buf_init(&b, 64);
@@ -88,7 +94,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 	s->reg->ndowns += !r;
 	if (r < 0) {
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, strerror(-r));
-		settle(s);
+		settle_and_tell(s);
 		sandbox_unref(s);
 	}
 }

@@ -18,6 +18,7 @@
 
 #define EVENTS_MAX (16u * 1024 * 1024)
 #define LOG_MAX (8u * 1024 * 1024) /* of one sandbox; then its older half is dropped */
+#define LOG_COSTS 8192u /* a short log takes two blocks of the disk, and time of each listing */
 #define PRUNE_EVERY_NS (600ull * 1000000000ull)
 
 struct waitq *journal_waitq(struct registry *r)
@@ -325,7 +326,7 @@ static bool collect(void *arg, const char *uuid, uid_t owner, const char *name, 
 	p->logs[p->n] = (struct old_log){ .changed_ns = changed_ns, .bytes = 0 };
 	snprintf(p->logs[p->n].uuid, sizeof(p->logs[p->n].uuid), "%s", uuid);
 	if (fstatat(p->r->logs_fd, path, &st, 0) == 0)
-		p->logs[p->n].bytes = (uint64_t)st.st_size;
+		p->logs[p->n].bytes = (uint64_t)st.st_size + LOG_COSTS;
 	p->sum += p->logs[p->n].bytes;
 	p->n++;
 	return true;

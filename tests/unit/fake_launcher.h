@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A launcher that starts nothing: it answers crucibled's calls from the loop and hands the test the box's end of the connection. */
+/* A launcher that starts nothing: it answers crucibled's calls from the loop and hands the test the box's end of the
+ * connection. */
 #ifndef CRUCIBLE_TEST_FAKE_LAUNCHER_H
 #define CRUCIBLE_TEST_FAKE_LAUNCHER_H
 
@@ -7,12 +8,12 @@
 
 struct fake_launcher {
 	struct loop *loop;
-	int box_fd;		 /* the box's end of the box that was "spawned" last; -1 */
+	int box_fd; /* the box's end of the box that was "spawned" last; -1 */
 	char box_uuid[LAUNCH_UUID_LEN + 1];
-	int older_box_fd;	 /* of the one before */
+	int older_box_fd; /* of the one before */
 	unsigned spawned_engines, spawned_boxes, kills, slots_taken, slots_freed;
 	struct launch_spawn last; /* argv is not kept */
-	int refuse_spawn;	 /* -errno, or 0 */
+	int refuse_spawn;	  /* -errno, or 0 */
 };
 struct launcher *fake_launcher_new(struct fake_launcher *f);
 

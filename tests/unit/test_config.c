@@ -34,7 +34,11 @@ static void test_a_file_is_read(void **state)
 	struct err e;
 
 	(void)state;
-	assert_int_equal(load(&c, "# words\n\n mount = /srv/c/ \nstore=/srv/s\nmax_sandboxes = 7\naccel = tcg\nlog_level=debug\n", &e), 0);
+	assert_int_equal(
+		load(&c,
+		     "# words\n\n mount = /srv/c/ \nstore=/srv/s\nmax_sandboxes = 7\naccel = tcg\nlog_level=debug\n",
+		     &e),
+		0);
 	assert_string_equal(c.mount, "/srv/c");
 	assert_string_equal(c.store, "/srv/s");
 	assert_int_equal(c.max_sandboxes, 7);
@@ -87,7 +91,8 @@ static void test_store_and_mount_may_not_hold_each_other(void **state)
 		const char *mount, *store;
 		int code;
 	} cases[] = {
-		{ "/c", "/c/store", -EINVAL }, { "/s/c", "/s", -EINVAL }, { "/c", "/c", -EINVAL }, { "/c", "/cc", 0 }, { "/a/c", "/a/s", 0 },
+		{ "/c", "/c/store", -EINVAL }, { "/s/c", "/s", -EINVAL }, { "/c", "/c", -EINVAL }, { "/c", "/cc", 0 },
+		{ "/a/c", "/a/s", 0 },
 	};
 
 	(void)state;

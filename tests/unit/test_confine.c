@@ -121,8 +121,8 @@ static void test_rlimit(void **state)
 }
 
 /* Unknown names, and one of another machine, are skipped. */
-static const char *const few[] = { "write", "exit_group", "no_such_call", "ppoll", "s390_pci_mmio_read", "write",
-				   "!swapon" };
+static const char *const few[] = { "write", "exit_group", "no_such_call", "ppoll", "s390_pci_mmio_read",
+				   "write", "!swapon" };
 
 static void allowed(void)
 {

@@ -910,6 +910,55 @@ static void test_links_of_a_box_lead_nowhere(void **state)
 	spin(w);
 }
 
+static void on_all_down(void *arg)
+{
+	++*(int *)arg;
+}
+
+/* The launcher has died: a shutdown still ends, once the boxes have. */
+static void test_a_shutdown_without_a_launcher_ends(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &root_user);
+	struct msg m;
+	int down = 0;
+
+	command(s, NULL, "true\n");
+	box_expect(w, BOX_START, &m);
+	box_state(w, BOX_READY, "");
+	registry_launcher_gone(w->reg);
+	registry_shutdown(w->reg, on_all_down, &down);
+	spin(w);
+	assert_int_equal(down, 0);
+	box_state(w, BOX_GONE, "");
+	assert_int_equal(sandbox_status(s), SBX_STOPPED);
+	assert_int_equal(down, 1);
+}
+
+/* The empty overlay is made by the folder's owner: a link that was left in its place writes nothing of root's. */
+static void test_no_link_is_written_through_as_root(void **state)
+{
+	struct world *w = *state;
+	AUTO_FD dir = -1;
+	struct err e = { 0 };
+	struct stat st;
+
+	if (geteuid() != 0 || access("/usr/bin/qemu-img", X_OK) < 0)
+		skip();
+	assert_int_equal(mkdirat(w->store_fd, "mine", 0755), 0);
+	assert_int_equal(fchownat(w->store_fd, "mine", 4242, 4242, 0), 0);
+	assert_int_equal(fchmod(w->store_fd, 0755), 0);
+	dir = openat(w->store_fd, "mine", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	put(w, "roots", "precious");
+	assert_int_equal(symlinkat("../roots", dir, "overlay.qcow2.new"), 0);
+	assert_int_equal(disk_prepare(dir, &e), 0);
+	assert_int_equal(fstatat(w->store_fd, "roots", &st, 0), 0);
+	assert_int_equal(st.st_size, strlen("precious"));
+	assert_int_equal(fstatat(dir, "overlay.qcow2", &st, 0), 0);
+	assert_int_equal(st.st_uid, 4242);
+	assert_int_equal(st.st_mode & 0777, 0644);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -937,6 +986,8 @@ int main(void)
 		T(test_a_slots_command_after_a_stop_starts_the_next_machine),
 		T(test_a_box_cannot_flood_the_journal),
 		T(test_links_of_a_box_lead_nowhere),
+		T(test_a_shutdown_without_a_launcher_ends),
+		T(test_no_link_is_written_through_as_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
