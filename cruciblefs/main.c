@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crucibled: the daemon. Started as root; makes the launcher (which stays root) and gives its own privileges up before it serves.
+/* crucibled: the daemon. Started as root; makes the launcher (which stays root) and gives its own privileges up before
+ * it serves.
  *
- * Order: configuration -> store's directories and lock -> engine probe -> launcher (fork and exec) -> mount (by the launcher, which hands the
- * descriptor over) -> drop to the service uid -> load the store -> serve. Nothing that a user, a guest or the network wrote
- * is read before the drop, but for the configuration, which is root's. */
+ * Order: configuration -> store's directories and lock -> engine probe -> launcher (fork and exec) -> mount (by the
+ * launcher, which hands the descriptor over) -> drop to the service uid -> load the store -> serve. Nothing that a
+ * user, a guest or the network wrote is read before the drop, but for the configuration, which is root's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -32,9 +33,9 @@
 #include "crucibled_syscalls.h"
 
 #define CONFIG_DEFAULT "/etc/crucible/crucible.conf"
-#define POOL_THREADS 4
-#define POOL_QUEUE 1024
-#define NOFILE 65536
+#define POOL_THREADS   4
+#define POOL_QUEUE     1024
+#define NOFILE	       65536
 
 struct daemon {
 	struct config cfg;
@@ -82,10 +83,14 @@ static int parse_args(struct daemon *d, int argc, char **argv, struct err *e)
 {
 	enum { OPT_MOUNT = 256, OPT_STORE, OPT_CONFIG, OPT_LEVEL, OPT_SET, OPT_READY, OPT_HELP, OPT_VERSION };
 	static const struct option options[] = {
-		{ "mount", required_argument, NULL, OPT_MOUNT },     { "store", required_argument, NULL, OPT_STORE },
-		{ "config", required_argument, NULL, OPT_CONFIG },   { "log-level", required_argument, NULL, OPT_LEVEL },
-		{ "set", required_argument, NULL, OPT_SET },	     { "ready-fd", required_argument, NULL, OPT_READY },
-		{ "help", no_argument, NULL, OPT_HELP },	     { "version", no_argument, NULL, OPT_VERSION },
+		{ "mount", required_argument, NULL, OPT_MOUNT },
+		{ "store", required_argument, NULL, OPT_STORE },
+		{ "config", required_argument, NULL, OPT_CONFIG },
+		{ "log-level", required_argument, NULL, OPT_LEVEL },
+		{ "set", required_argument, NULL, OPT_SET },
+		{ "ready-fd", required_argument, NULL, OPT_READY },
+		{ "help", no_argument, NULL, OPT_HELP },
+		{ "version", no_argument, NULL, OPT_VERSION },
 		{ NULL, 0, NULL, 0 },
 	};
 	const char *config = NULL;
@@ -165,8 +170,8 @@ static int prepare_store(struct daemon *d, struct err *e)
 	int r;
 
 	if (mkdir(d->cfg.store, 0755) < 0 && errno != EEXIST)
-		return err_set(e, -errno, "store %s: %s; make its parent directory, or choose another with --store", d->cfg.store,
-			       strerror(errno));
+		return err_set(e, -errno, "store %s: %s; make its parent directory, or choose another with --store",
+			       d->cfg.store, strerror(errno));
 	d->store_fd = open(d->cfg.store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->store_fd < 0)
 		return err_set(e, -errno, "store %s: %s", d->cfg.store, strerror(errno));
@@ -180,7 +185,9 @@ static int prepare_store(struct daemon *d, struct err *e)
 	if (d->lock_fd < 0)
 		return err_set(e, -errno, "store %s: state/lock: %s", d->cfg.store, strerror(errno));
 	if (flock(d->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return err_set(e, -EBUSY, "store %s: another crucibled uses it; stop that one, or choose another with --store", d->cfg.store);
+		return err_set(e, -EBUSY,
+			       "store %s: another crucibled uses it; stop that one, or choose another with --store",
+			       d->cfg.store);
 	return disk_prepare(state, e);
 }
 
@@ -192,9 +199,12 @@ static int check_mount_point(struct daemon *d, struct err *e)
 
 	/* What we or a library might open there would make us wait for ourselves. */
 	if (getcwd(cwd, sizeof(cwd)) && config_is_inside(cwd, d->cfg.mount))
-		return err_set(e, -EINVAL, "the current directory %s is inside the mount %s; start the daemon elsewhere", cwd, d->cfg.mount);
+		return err_set(e, -EINVAL,
+			       "the current directory %s is inside the mount %s; start the daemon elsewhere", cwd,
+			       d->cfg.mount);
 	if (home && config_is_inside(home, d->cfg.mount))
-		return err_set(e, -EINVAL, "HOME %s is inside the mount %s; start the daemon with another HOME", home, d->cfg.mount);
+		return err_set(e, -EINVAL, "HOME %s is inside the mount %s; start the daemon with another HOME", home,
+			       d->cfg.mount);
 	if (chdir("/") < 0)
 		return err_set(e, -errno, "/: %s", strerror(errno));
 	if (stat(d->cfg.mount, &st) < 0 && errno == ENOENT && mkdir(d->cfg.mount, 0755) < 0)
@@ -222,15 +232,31 @@ static int sibling(const char *name, char *out, size_t cap, struct err *e)
 	}
 	if ((size_t)snprintf(out, cap, "%s/%s", CRUCIBLE_LIBEXECDIR, name) < cap && access(out, X_OK) == 0)
 		return 0;
-	return err_set(e, -ENOENT, "%s is neither beside crucibled nor in %s; install crucible anew", name, CRUCIBLE_LIBEXECDIR);
+	return err_set(e, -ENOENT, "%s is neither beside crucibled nor in %s; install crucible anew", name,
+		       CRUCIBLE_LIBEXECDIR);
 }
 
 static int start_launcher(struct daemon *d, struct err *e)
 {
 	char launch[PATH_MAX], box[PATH_MAX], uid[16];
-	const char *argv[] = { "crucible-launch", "--sock-fd", "3", "--uid-base", uid, "--mount", d->cfg.mount, "--store", d->cfg.store,
-			 "--cgroup", d->cfg.cgroup, "--box", box, "--engine", d->engine.path,
-			       "--log-level", log_level_name(d->cfg.log_level), NULL };
+	const char *argv[] = { "crucible-launch",
+			       "--sock-fd",
+			       "3",
+			       "--uid-base",
+			       uid,
+			       "--mount",
+			       d->cfg.mount,
+			       "--store",
+			       d->cfg.store,
+			       "--cgroup",
+			       d->cfg.cgroup,
+			       "--box",
+			       box,
+			       "--engine",
+			       d->engine.path,
+			       "--log-level",
+			       log_level_name(d->cfg.log_level),
+			       NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	int pair[2], r;
 	pid_t pid;
@@ -296,7 +322,8 @@ static void on_launcher_gone(void *arg)
 		loop_stop(d->loop);
 }
 
-/* -- the end --------------------------------------------------------------------------------------------------------- */
+/* -- the end ---------------------------------------------------------------------------------------------------------
+ */
 
 static void on_unmounted(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -351,7 +378,8 @@ static int limit_descriptors(struct err *e)
 	return confine_rlimit(RLIMIT_NOFILE, "nofile", lim.rlim_max < NOFILE ? lim.rlim_max : NOFILE, e);
 }
 
-/* -- serving ------------------------------------------------------------------------------------------------------------ */
+/* -- serving
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void say_ready(struct daemon *d)
 {
@@ -413,7 +441,8 @@ static int serve(struct daemon *d, struct err *e)
 	if (!r)
 		r = confine_seccomp(crucibled_syscalls, ARRAY_LEN(crucibled_syscalls), e);
 	if (!r) {
-		log_info("event=ready mount=%s store=%s engine=%s version=%s", d->cfg.mount, d->cfg.store, d->engine.name, d->engine.version);
+		log_info("event=ready mount=%s store=%s engine=%s version=%s", d->cfg.mount, d->cfg.store,
+			 d->engine.name, d->engine.version);
 		say_ready(d);
 		r = loop_run(d->loop);
 		if (r < 0)
@@ -446,7 +475,9 @@ int main(int argc, char **argv)
 	r = parse_args(&d, argc, argv, &e);
 	log_set_level(d.cfg.log_level);
 	if (!r && geteuid() != 0)
-		r = err_set(&e, -EPERM, "the daemon starts as root (it needs mounts, cgroups and user ids) and gives that up; use sudo");
+		r = err_set(
+			&e, -EPERM,
+			"the daemon starts as root (it needs mounts, cgroups and user ids) and gives that up; use sudo");
 	if (!r)
 		r = check_mount_point(&d, &e);
 	if (!r)

@@ -88,7 +88,7 @@ cgroup_pids() { # DIR
 cgroup_kill() { # DIR
 	local pids
 
-	echo 1 2>/dev/null >"$1/cgroup.kill" && return
+	echo 1 2>/dev/null >"$1/cgroup.kill" && return 0
 	pids=$(cgroup_pids "$1")
 	# shellcheck disable=SC2086 # words on purpose
 	[ -z "$pids" ] || kill -KILL $pids 2>/dev/null || :
@@ -106,7 +106,7 @@ within_grace() {
 	local i
 
 	for ((i = 0; i < grace; i++)); do
-		"$@" && return
+		"$@" && return 0
 		sleep "$tick"
 	done
 	"$@"
@@ -162,7 +162,7 @@ no_pids() { # BASE
 sweep_uids() { # BASE
 	local pids
 
-	within_grace no_pids "$1" && return
+	within_grace no_pids "$1" && return 0
 	pids=$(uid_range_pids "$1")
 	# shellcheck disable=SC2086
 	echo "process of its user ids: $(show_pids $pids | tr '\n' ';')"
@@ -234,7 +234,7 @@ write_repro() { # NAME SPEC LIMIT
 			[ -z "${!v-}" ] || printf 'export %s=%q\n' "$v" "${!v}"
 		done
 		echo 'export CRUCIBLE_TEST_KEEP=1'
-		printf 'exec %q -t %q %q\n' "$top/tests/run.sh" "$3" "$2"
+		printf 'exec %q -o %q -t %q %q\n' "$top/tests/run.sh" "$out" "$3" "$2"
 	} >"$out/$1.repro.sh"
 	chmod +x "$out/$1.repro.sh"
 }
@@ -333,13 +333,26 @@ cleanup() {
 	local n
 
 	trap - EXIT
+	set +e
 	# Interrupted: end what runs, by the cgroups that we made.
 	if [ -n "$home" ]; then
 		for n in "$home/crucible-test-$$"-*; do
 			[ ! -d "$n" ] || cgroup_kill "$n"
 		done
 	fi
-	wait 2>/dev/null || :
+	# They sweep behind themselves. (`wait` would return at once: a signal is what brought us here.)
+	for n in "${started[@]}"; do
+		while kill -0 "$n" 2>/dev/null; do
+			sleep "$tick"
+		done
+	done
+	for n in "$work"/[0-9]*; do
+		[ ! -d "$n" ] || {
+			[ -z "$home" ] || sweep_own_cgroup "$home/crucible-test-$$-${n##*/}"
+			sweep_daemons "t$$-${n##*/}"
+			sweep_mounts "$n"
+		} >/dev/null
+	done
 	if [ "${CRUCIBLE_TEST_KEEP-}" = 1 ]; then
 		rm -rf --one-file-system "$work/.result"
 		rmdir "$work" 2>/dev/null || :
@@ -351,7 +364,7 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-n=0
+n=0 started=()
 for spec in "$@"; do
 	[ -x "${spec%%::*}" ] || {
 		echo "run.sh: ${spec%%::*}: no such program" >&2
@@ -362,6 +375,7 @@ for spec in "$@"; do
 		wait -n || :
 	done
 	run_one "$spec" "$n" &
+	started+=($!)
 	[ "$jobs" -gt 1 ] || wait $! || :
 done
 while [ "$(jobs -pr | wc -l)" -gt 0 ]; do

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of a sandbox: one table says name, range and default; `limits/`, `defaults/` and sandbox.json all follow it. */
+/* Attributes of a sandbox: one table says name, range and default; `limits/`, `defaults/` and sandbox.json all follow
+ * it. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -135,7 +136,8 @@ static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, 
 	errno = 0;
 	n = strtoull(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]) || errno || *end || n < t->min || n > t->max)
-		return err_set(e, -EINVAL, "\"%.40s\" is not a whole number from %" PRIu32 " to %" PRIu32, text, t->min, t->max);
+		return err_set(e, -EINVAL, "\"%.40s\" is not a whole number from %" PRIu32 " to %" PRIu32, text, t->min,
+			       t->max);
 	v->num[a] = (uint32_t)n;
 	return 0;
 }
@@ -151,7 +153,8 @@ static int store_from(struct attrs *v, const char *text, struct registry *r, str
 	if (cfs_name_check(name) < 0)
 		return err_set(e, -EINVAL, "\"%.60s\" is not profile:NAME", text);
 	if (r && !profile_exists(r, name))
-		return err_set(e, -EINVAL, "no profile \"%s\" in the store; build it: crucible profile build %s", name, name);
+		return err_set(e, -EINVAL, "no profile \"%s\" in the store; build it: crucible profile build %s", name,
+			       name);
 	snprintf(v->from, sizeof(v->from), "profile:%.63s", name);
 	return 0;
 }
@@ -244,7 +247,8 @@ static bool attrs_same(const struct attrs *x, const struct attrs *y)
 	       !strcmp(x->env ? x->env : "", y->env ? y->env : "");
 }
 
-int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who, struct err *e)
+int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+		       struct err *e)
 {
 	struct attrs old = { 0 };
 	int r;
@@ -294,8 +298,8 @@ int registry_default_show(struct registry *r, enum sandbox_attr a, struct buf *o
 	return show(&r->defaults, a, out);
 }
 
-int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
-			   struct err *e)
+int registry_default_store(struct registry *r, enum sandbox_attr a, const char *text, size_t len,
+			   const struct cfs_who *who, struct err *e)
 {
 	struct attrs next = { 0 };
 	AUTO_JSON *o = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between the daemon and one box: calls with their answers, and what the box tells on its own. A box parses what a guest sends and may have
- * been taken over by it, so what it says is bounded here and can only concern its own sandbox. */
+/* Messages between the daemon and one box: calls with their answers, and what the box tells on its own. A box parses
+ * what a guest sends and may have been taken over by it, so what it says is bounded here and can only concern its own
+ * sandbox. */
 #include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,8 +18,9 @@
 #include "cruciblefs/domain/priv.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024) /* waiting for a box that does not read */
-#define GREETINGS_MAX 64u		   /* connections that have not said who they are; one of each uid */
-#define EVENTS_A_MINUTE 600u		   /* of one box: each is written to files that all share */
+#define GREETINGS_MAX	64u		   /* connections that have not said who they are; one of each uid */
+#define ACCEPT_AGAIN_NS (500ull * 1000000ull)
+#define EVENTS_A_MINUTE 600u /* of one box: each is written to files that all share */
 
 struct call {
 	struct call *next;
@@ -29,8 +31,8 @@ struct call {
 
 struct boxlink {
 	struct registry *reg;
-	struct sandbox *s;	  /* NULL while greeting; a reference */
-	struct boxlink *next;	  /* while greeting */
+	struct sandbox *s;    /* NULL while greeting; a reference */
+	struct boxlink *next; /* while greeting */
 	struct msgconn *conn;
 	struct call *calls, **calls_end;
 	uint32_t last_id;
@@ -80,6 +82,8 @@ int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t
 	uint32_t id = 0;
 	int r;
 
+	if (!k->conn)
+		return -ENOTCONN; /* of a link that is being freed: who is told of its end must not begin anew */
 	if (fn) {
 		c = calloc(1, sizeof(*c));
 		if (!c)
@@ -119,8 +123,8 @@ int boxlink_ctl(struct boxlink *k, uint64_t n, enum box_verb verb, uint32_t a, u
 	int r;
 
 	buf_init(&b, 32);
-	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, (uint8_t)verb)) == 0 && (r = wire_put_u32(&b, a)) == 0 &&
-	    (r = wire_put_u32(&b, bb)) == 0)
+	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, (uint8_t)verb)) == 0 &&
+	    (r = wire_put_u32(&b, a)) == 0 && (r = wire_put_u32(&b, bb)) == 0)
 		r = boxlink_call(k, BOX_CTL, b.data, b.len, fn, arg);
 	buf_fini(&b);
 	return r;
@@ -273,7 +277,8 @@ static bool too_many_events(struct boxlink *k)
 		k->nevents = 0;
 	}
 	if (++k->nevents == EVENTS_A_MINUTE)
-		log_warn("sandbox=%s uuid=%s event=box-tells-too-much next=ignored-for-a-minute", k->s->name, k->s->uuid);
+		log_warn("sandbox=%s uuid=%s event=box-tells-too-much next=ignored-for-a-minute", k->s->name,
+			 k->s->uuid);
 	return k->nevents >= EVENTS_A_MINUTE;
 }
 
@@ -284,8 +289,8 @@ static void on_event(struct sandbox *s, struct msg *m)
 	const char *event = NULL;
 	struct err e;
 
-	if (m->len > 4096 || json_parse((const char *)m->data, m->len, &o, &e) < 0 || !json_object_is_type(o, json_type_object) ||
-	    json_get_str(o, "event", &event, NULL) < 0 || !event)
+	if (m->len > 4096 || json_parse((const char *)m->data, m->len, &o, &e) < 0 ||
+	    !json_object_is_type(o, json_type_object) || json_get_str(o, "event", &event, NULL) < 0 || !event)
 		return;
 	/* Its members may not pass for ours: they go below one of their own. */
 	extra = json_object_new_object();
@@ -317,7 +322,8 @@ static void adopt(struct sandbox *s, const struct box_hello *h)
 	s->epoch++; /* handles of the daemon before us are unknown to us */
 	if (h->state == BOX_READY || h->state == BOX_PAUSED)
 		sandbox_set_status(s, h->state == BOX_READY ? SBX_READY : SBX_PAUSED);
-	log_info("sandbox=%s uuid=%s event=adopted last_exec=%" PRIu64 " open=%zu", s->name, s->uuid, h->last_exec, h->nopen);
+	log_info("sandbox=%s uuid=%s event=adopted last_exec=%" PRIu64 " open=%zu", s->name, s->uuid, h->last_exec,
+		 h->nopen);
 }
 
 /* The first message of a connection. A box that comes back is believed only for the sandbox whose uid it has. */
@@ -454,6 +460,16 @@ int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct bo
 
 /* -- boxes that come back ------------------------------------------------------------------------------------------ */
 
+static void on_connect(void *arg, uint32_t events);
+
+static void listen_again(void *arg)
+{
+	struct registry *r = arg;
+
+	if (loop_add(r->loop, r->listen_fd, EPOLLIN, on_connect, r, &r->listen_id) < 0)
+		log_err("event=listen-failed next=boxes-cannot-come-back");
+}
+
 static void on_connect(void *arg, uint32_t events)
 {
 	struct registry *r = arg;
@@ -465,6 +481,11 @@ static void on_connect(void *arg, uint32_t events)
 	int fd = accept4(r->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)events;
+	/* Out of descriptors: the socket stays readable, so look away for a while instead of spinning. */
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		loop_del(r->loop, &r->listen_id);
+		loop_timer(r->loop, now_ns() + ACCEPT_AGAIN_NS, listen_again, r, &r->listen_timer);
+	}
 	if (fd < 0)
 		return;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0) {
@@ -495,7 +516,8 @@ int boxlink_listen(struct registry *r, struct err *e)
 	/* A store's path may be longer than a socket's address: the descriptor's is short. */
 	snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/daemon.sock", dir);
 	unlinkat(dir, "daemon.sock", 0);
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || fchmodat(dir, "daemon.sock", 0660, 0) < 0 || listen(fd, 64) < 0)
+	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || fchmodat(dir, "daemon.sock", 0660, 0) < 0 ||
+	    listen(fd, 64) < 0)
 		return err_set(e, -errno, "store: run/daemon.sock: %s", strerror(errno));
 	code = loop_add(r->loop, fd, EPOLLIN, on_connect, r, &r->listen_id);
 	if (code < 0)
@@ -504,12 +526,14 @@ int boxlink_listen(struct registry *r, struct err *e)
 	return 0;
 }
 
-/* After an orderly end nobody is to find a socket that nobody listens on. A killed daemon leaves it; its successor replaces it. */
+/* After an orderly end nobody is to find a socket that nobody listens on. A killed daemon leaves it; its successor
+ * replaces it. */
 void boxlink_unlisten(struct registry *r)
 {
 	if (r->listen_fd < 0)
 		return;
 	loop_del(r->loop, &r->listen_id);
+	loop_del(r->loop, &r->listen_timer);
 	fd_close(&r->listen_fd);
 	unlinkat(r->store_fd, "run/daemon.sock", 0);
 }

@@ -16,7 +16,8 @@ static const struct setting {
 	size_t offset, cap; /* cap: of texts */
 	uint32_t min, max, fallback;
 } settings[] = {
-#define TEXT(type_, member) #member, type_, offsetof(struct config, member), sizeof(((struct config *)0)->member), 0, 0, 0
+#define TEXT(type_, member) \
+#member, type_, offsetof(struct config, member), sizeof(((struct config *)0)->member), 0, 0, 0
 #define U32(member, min_, max_, fallback_) #member, T_U32, offsetof(struct config, member), 0, min_, max_, fallback_
 	{ TEXT(T_PATH, mount) },
 	{ TEXT(T_PATH, store) },
@@ -83,7 +84,8 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 			return set_text(s, at, value, e);
 		case T_LEVEL:
 			if (log_level_parse(value, at) < 0)
-				return err_set(e, -EINVAL, "log_level: \"%s\" is none of err, warn, info, debug", value);
+				return err_set(e, -EINVAL, "log_level: \"%s\" is none of err, warn, info, debug",
+					       value);
 			return 0;
 		case T_ACCEL:
 			for (unsigned k = 0; k < ARRAY_LEN(accel_words); k++) {
@@ -99,9 +101,10 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 
 			errno = 0;
 			v = strtoul(value, &end, 10);
-			if (errno || end == value || *end || !isdigit((unsigned char)value[0]) || v < s->min || v > s->max)
-				return err_set(e, -EINVAL, "%s: \"%s\" is not a number from %u to %u", key, value, s->min,
-					       s->max);
+			if (errno || end == value || *end || !isdigit((unsigned char)value[0]) || v < s->min ||
+			    v > s->max)
+				return err_set(e, -EINVAL, "%s: \"%s\" is not a number from %u to %u", key, value,
+					       s->min, s->max);
 			*(uint32_t *)at = (uint32_t)v;
 			return 0;
 		}
@@ -161,10 +164,13 @@ bool config_is_inside(const char *path, const char *dir)
 int config_finish(struct config *c, struct err *e)
 {
 	if (config_is_inside(c->store, c->mount))
-		return err_set(e, -EINVAL, "store %s is inside the mount %s: the daemon would wait for itself; choose --store elsewhere",
-			       c->store, c->mount);
+		return err_set(
+			e, -EINVAL,
+			"store %s is inside the mount %s: the daemon would wait for itself; choose --store elsewhere",
+			c->store, c->mount);
 	if (config_is_inside(c->mount, c->store))
-		return err_set(e, -EINVAL, "mount %s is inside the store %s: choose --mount elsewhere", c->mount, c->store);
+		return err_set(e, -EINVAL, "mount %s is inside the store %s: choose --mount elsewhere", c->mount,
+			       c->store);
 	if (strchr(c->cgroup, '/'))
 		return err_set(e, -EINVAL, "cgroup: \"%s\" is a name, not a path", c->cgroup);
 	if (!c->cgroup[0]) {

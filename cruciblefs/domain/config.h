@@ -11,27 +11,29 @@
 enum config_accel { CONFIG_ACCEL_AUTO, CONFIG_ACCEL_TCG, CONFIG_ACCEL_KVM };
 
 struct config {
-	char mount[1024];	/* absolute; default /crucible */
-	char store[1024];	/* absolute; default /var/lib/crucible */
-	char qemu[256];		/* "": found in /usr/bin */
-	char cgroup[64];	/* name below the cgroup root; default derived from the store's path */
+	char mount[1024]; /* absolute; default /crucible */
+	char store[1024]; /* absolute; default /var/lib/crucible */
+	char qemu[256];	  /* "": found in /usr/bin */
+	char cgroup[64];  /* name below the cgroup root; default derived from the store's path */
 	enum log_level log_level;
 	enum config_accel accel;
-	uint32_t uid_base;	/* of the reserved range, see cruciblefs/launch/launch.h */
+	uint32_t uid_base; /* of the reserved range, see cruciblefs/launch/launch.h */
 	uint32_t max_sandboxes, max_sandboxes_per_uid;
-	uint32_t memory_floor_mib;  /* new sandboxes are refused when less is available */
+	uint32_t memory_floor_mib;   /* new sandboxes are refused when less is available */
 	uint32_t overcommit_percent; /* sum of memory_mib of what runs, against the host's memory */
-	uint32_t disk_floor_mib;    /* nothing new is made when the store has less */
+	uint32_t disk_floor_mib;     /* nothing new is made when the store has less */
 	uint32_t logs_max_mib, logs_keep_days;
-	uint32_t spool_total_mib;   /* output of all sandboxes together */
+	uint32_t spool_total_mib; /* output of all sandboxes together */
 };
 
 void config_defaults(struct config *c);
-/* Read `key = value` lines; '#' begins a comment. Errors: -ENOENT, -EINVAL with file, line and the permitted values. Blocks. */
+/* Read `key = value` lines; '#' begins a comment. Errors: -ENOENT, -EINVAL with file, line and the permitted values.
+ * Blocks. */
 int config_load(struct config *c, const char *path, struct err *e);
 /* One setting, as from the file. -EINVAL. */
 int config_set(struct config *c, const char *key, const char *value, struct err *e);
-/* After all settings: fills what is derived; -EINVAL for what cannot go together (a store inside the mount, relative paths). */
+/* After all settings: fills what is derived; -EINVAL for what cannot go together (a store inside the mount, relative
+ * paths). */
 int config_finish(struct config *c, struct err *e);
 
 bool config_is_inside(const char *path, const char *dir); /* @path is @dir or below it, by their texts */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every disk begins as the same empty qcow2 image, made once by qemu-img for the largest size. A new disk is a copy of these few clusters with one
- * number changed, the virtual size (big-endian, at byte 24 of the header): its tables are large enough for less. That saves a process per
- * sandbox, which the daemon's system call filter would not permit anyway. The backing image is not named in the file but given to the
- * engine as a descriptor: no path of the host is ever read from a disk that a guest could have written. */
+/* Every disk begins as the same empty qcow2 image, made once by qemu-img for the largest size. A new disk is a copy of
+ * these few clusters with one number changed, the virtual size (big-endian, at byte 24 of the header): its tables are
+ * large enough for less. That saves a process per sandbox, which the daemon's system call filter would not permit
+ * anyway. The backing image is not named in the file but given to the engine as a descriptor: no path of the host is
+ * ever read from a disk that a guest could have written. */
 #include <endian.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -16,9 +17,9 @@
 #include "base/fd.h"
 #include "cruciblefs/domain/disk.h"
 
-#define TEMPLATE "overlay.qcow2"
+#define TEMPLATE	  "overlay.qcow2"
 #define TEMPLATE_MAX_SIZE "64G"
-#define QCOW2_MAGIC 0x514649fbu
+#define QCOW2_MAGIC	  0x514649fbu
 #define QCOW2_SIZE_OFFSET 24
 
 int disk_prepare(int state_fd, struct err *e)
@@ -36,14 +37,17 @@ int disk_prepare(int state_fd, struct err *e)
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDWR);
 
-		if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || fchdir(state_fd) < 0 || fstat(state_fd, &st) < 0)
+		if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || fchdir(state_fd) < 0 ||
+		    fstat(state_fd, &st) < 0)
 			_exit(126);
-		/* As the folder's owner, not as root: a daemon that was taken over may have left a link in the file's place. */
+		/* As the folder's owner, not as root: a daemon that was taken over may have left a link in the file's
+		 * place. */
 		if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
 				       setresuid(st.st_uid, st.st_uid, st.st_uid) < 0))
 			_exit(126);
 		umask(022);
-		execlp("qemu-img", "qemu-img", "create", "-q", "-f", "qcow2", TEMPLATE ".new", TEMPLATE_MAX_SIZE, (char *)NULL);
+		execlp("qemu-img", "qemu-img", "create", "-q", "-f", "qcow2", TEMPLATE ".new", TEMPLATE_MAX_SIZE,
+		       (char *)NULL);
 		_exit(127);
 	}
 	while (waitpid(pid, &status, 0) < 0) {
@@ -53,7 +57,8 @@ int disk_prepare(int state_fd, struct err *e)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
 		return err_set(e, -ENOENT, "qemu-img is missing: apt-get install qemu-utils");
 	if (status)
-		return err_set(e, -EIO, "qemu-img could not make the store's state/" TEMPLATE " (wait status %d)", status);
+		return err_set(e, -EIO, "qemu-img could not make the store's state/" TEMPLATE " (wait status %d)",
+			       status);
 	if (renameat(state_fd, TEMPLATE ".new", state_fd, TEMPLATE) < 0)
 		return err_set(e, -errno, "state/" TEMPLATE ": %s", strerror(errno));
 	return 0;

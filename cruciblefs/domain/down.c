@@ -55,7 +55,8 @@ static void on_killed(void *arg, int code, const char *words, struct wire_rd *r,
 	(void)r;
 	(void)m;
 	if (code < 0)
-		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, words);
+		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name,
+			s->uuid, words);
 	s->reg->ndowns--;
 	settle_and_tell(s);
 	sandbox_unref(s);
@@ -70,7 +71,8 @@ void sandbox_down(struct sandbox *s, const char *words)
 
 	if (s->down_pending)
 		return;
-	/* A machine that never got ready takes its waiting commands along, or the next one would fail with them for ever. */
+	/* A machine that never got ready takes its waiting commands along, or the next one would fail with them for
+	 * ever. */
 	s->down_ran = s->status == SBX_READY || s->status == SBX_PAUSED;
 	snprintf(s->down_words, sizeof(s->down_words), "%s", s->stop_asked ? "" : words);
 	loop_del(s->reg->loop, &s->adopt_timer);
@@ -93,7 +95,8 @@ void sandbox_down(struct sandbox *s, const char *words)
 	buf_fini(&b);
 	s->reg->ndowns += !r;
 	if (r < 0) {
-		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name, s->uuid, strerror(-r));
+		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name,
+			s->uuid, strerror(-r));
 		settle_and_tell(s);
 		sandbox_unref(s);
 	}
@@ -117,7 +120,8 @@ void sandbox_stop(struct sandbox *s, uint32_t grace_ms)
 		sandbox_down(s, "");
 		return;
 	}
-	loop_timer(s->reg->loop, now_ns() + (uint64_t)grace_ms * 1000000u + STOP_SLACK_NS, on_stop_overdue, s, &s->stop_timer);
+	loop_timer(s->reg->loop, now_ns() + (uint64_t)grace_ms * 1000000u + STOP_SLACK_NS, on_stop_overdue, s,
+		   &s->stop_timer);
 }
 
 static void on_life_over(void *arg)
@@ -125,7 +129,9 @@ static void on_life_over(void *arg)
 	struct sandbox *s = arg;
 	struct err e = { 0 };
 
-	err_set(&e, -ETIMEDOUT, "sandbox %s: its lifetime of %" PRIu32 " s (limits/timeout_s) is over and it was stopped; a command starts it again",
+	err_set(&e, -ETIMEDOUT,
+		"sandbox %s: its lifetime of %" PRIu32
+		" s (limits/timeout_s) is over and it was stopped; a command starts it again",
 		s->name, sandbox_num(s, ATTR_TIMEOUT_S));
 	sandbox_fail(s, NULL, &e);
 	sandbox_stop(s, 10000);

@@ -95,8 +95,8 @@ struct execution *exec_add(struct sandbox *s, uint64_t n, enum exec_state st)
 	return x;
 }
 
-/* The box removes the directories of the oldest finished ones; here go their entries. Not in exec_set_state(): whoever walks over the
- * commands to end them must find the next one, and the words of the one that it ended. */
+/* The box removes the directories of the oldest finished ones; here go their entries. Not in exec_set_state(): whoever
+ * walks over the commands to end them must find the next one, and the words of the one that it ended. */
 void exec_forget_old(struct sandbox *s)
 {
 	struct execution *x = s->first_exec;
@@ -131,7 +131,8 @@ void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st)
 
 /* -- reading ------------------------------------------------------------------------------------------------- */
 
-/* A file that a box may have made: no link is followed, nothing but a regular file is taken, and opening never blocks. */
+/* A file that a box may have made: no link is followed, nothing but a regular file is taken, and opening never blocks.
+ */
 static int open_file(struct sandbox *s, uint64_t n, const char *file, int *ret_fd)
 {
 	struct stat st;
@@ -263,9 +264,11 @@ static void end_without_box(struct sandbox *s, struct execution *x, const char *
 	struct json_object *extra;
 	int r = box_record_write(s->boxfd, &rec, &e);
 
-	/* -EEXIST cannot be: rename replaces. A full disk: the command has ended all the same, `wait` then says ENOENT. */
+	/* -EEXIST cannot be: rename replaces. A full disk: the command has ended all the same, `wait` then says ENOENT.
+	 */
 	if (r < 0)
-		log_err("sandbox=%s exec=%" PRIu64 " event=record-not-written error=\"%s\" next=continues", s->name, x->n, e.msg);
+		log_err("sandbox=%s exec=%" PRIu64 " event=record-not-written error=\"%s\" next=continues", s->name,
+			x->n, e.msg);
 	exec_set_state(s, x, EXEC_DONE);
 	exec_tell_error(s, x->n, words);
 	extra = json_object_new_object();
@@ -277,7 +280,8 @@ static void end_without_box(struct sandbox *s, struct execution *x, const char *
 	journal_add(s->reg, s, NULL, "exec_done", extra);
 }
 
-static int place_files(struct sandbox *s, uint64_t n, const void *text, size_t len, const char *tmp_path, const char *stdin_path)
+static int place_files(struct sandbox *s, uint64_t n, const void *text, size_t len, const char *tmp_path,
+		       const char *stdin_path)
 {
 	AUTO_FD execs = openat(s->boxfd, "exec", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	AUTO_FD dir = -1;
@@ -297,7 +301,8 @@ static int place_files(struct sandbox *s, uint64_t n, const void *text, size_t l
 	if (!r && !tmp_path)
 		r = fd_replace(dir, "cmd", text, len, 0640, false);
 	if (r < 0) {
-		/* Only the daemon's own two files can be in it. The input is still its owner's, for the next command. */
+		/* Only the daemon's own two files can be in it. The input is still its owner's, for the next command.
+		 */
 		if (dir >= 0 && stdin_path)
 			renameat(dir, "stdin", s->dirfd, stdin_path);
 		unlinkat(execs, name, AT_REMOVEDIR);
@@ -317,8 +322,8 @@ static void log_exec(struct sandbox *s, const struct execution *x, const char *s
 	journal_add(s->reg, s, who, "exec", extra);
 }
 
-int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len, const char *tmp_path,
-		const char *stdin_path, struct err *e)
+int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
+		const char *tmp_path, const char *stdin_path, struct err *e)
 {
 	struct slot *t = slot ? slot_find(s, slot) : NULL;
 	bool full = !slot && s->nwaiting >= BOX_QUEUE_MAX;
@@ -396,7 +401,8 @@ static void on_accepted(void *arg, int code, const char *words, struct wire_rd *
 	struct sandbox *s = arg;
 
 	(void)r;
-	/* A command that the box refuses is ended by a record of the box's own; this is about messages that got lost. */
+	/* A command that the box refuses is ended by a record of the box's own; this is about messages that got lost.
+	 */
 	if (code < 0 && code != -ENOTCONN)
 		log_warn("sandbox=%s event=exec-refused error=\"%s\" next=continues", s->name, words);
 	sandbox_unref(s);
@@ -409,8 +415,8 @@ static int send_one(struct sandbox *s, struct execution *x)
 	int r;
 
 	buf_init(&b, 64);
-	if ((r = wire_put_u64(&b, x->n)) == 0 && (r = wire_put_u8(&b, flags)) == 0 && (r = wire_put_u32(&b, x->uid)) == 0 &&
-	    (r = wire_put_u64(&b, x->accepted_ns)) == 0) {
+	if ((r = wire_put_u64(&b, x->n)) == 0 && (r = wire_put_u8(&b, flags)) == 0 &&
+	    (r = wire_put_u32(&b, x->uid)) == 0 && (r = wire_put_u64(&b, x->accepted_ns)) == 0) {
 		sandbox_ref(s);
 		r = boxlink_call(s->link, BOX_EXEC, b.data, b.len, on_accepted, s);
 		if (r < 0)
@@ -470,7 +476,8 @@ int exec_load(struct sandbox *s, struct err *e)
 			r = err_set(e, -ENOMEM, "no memory");
 			break;
 		}
-		x->changed_ns = x->accepted_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+		x->changed_ns = x->accepted_ns =
+			(uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 		x->beside = slot_of_exec(s, n) != NULL;
 		snprintf(path, sizeof(path), "%" PRIu64 "/stdin", n);
 		x->live_stdin = x->beside && fstatat(dirfd(d), path, &st, AT_SYMLINK_NOFOLLOW) < 0;

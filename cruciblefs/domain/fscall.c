@@ -7,7 +7,7 @@
 #include "cruciblefs/domain/priv.h"
 
 #define FS_DEADLINE_NS (5ull * 1000000000ull)
-#define FS_CALLS_MAX 1024u /* of one sandbox, outstanding and waiting */
+#define FS_CALLS_MAX   1024u /* of one sandbox, outstanding and waiting */
 
 struct fs_call {
 	struct fs_call *prev, *next; /* of the sandbox */
@@ -124,8 +124,8 @@ static void send_call(struct fs_call *c)
 		loop_timer(s->reg->loop, now_ns() + FS_DEADLINE_NS, on_deadline, c, &c->timer);
 }
 
-int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who, fs_done_fn *fn, void *arg,
-	       struct fs_call **ret)
+int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, const struct cfs_who *who,
+	       fs_done_fn *fn, void *arg, struct fs_call **ret)
 {
 	struct fs_call *c;
 	struct err e = { 0 };
@@ -133,7 +133,8 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 
 	if (s->gone)
 		return -ENOENT;
-	/* A handle is given back also to a paused guest, later: else it would be open there for ever. There are not more of these than handles. */
+	/* A handle is given back also to a paused guest, later: else it would be open there for ever. There are not
+	 * more of these than handles. */
 	if (op != AG_FS_RELEASE && (s->status == SBX_PAUSED || s->nfs >= FS_CALLS_MAX))
 		return -EBUSY;
 	if (op == AG_FS_RELEASE && !s->link)

@@ -38,13 +38,17 @@ int registry_health_json(struct registry *r, struct buf *out)
 	profile_list(r, count_profile, profiles);
 	host_disk_free_mib(r->store_fd, &free_mib);
 	if (!r->launcher)
-		json_object_array_add(degraded, json_object_new_string("launcher: gone; no machine can start until the daemon is restarted"));
+		json_object_array_add(
+			degraded,
+			json_object_new_string("launcher: gone; no machine can start until the daemon is restarted"));
 	if (!json_object_array_length(profiles))
-		json_object_array_add(degraded, json_object_new_string("profiles: none is built: crucible profile build base"));
+		json_object_array_add(degraded,
+				      json_object_new_string("profiles: none is built: crucible profile build base"));
 	if (free_mib < r->cfg->disk_floor_mib)
 		json_object_array_add(degraded, json_object_new_string("store: less free than disk_floor_mib"));
 	if (r->trial == TRIAL_DONE && r->accel == ACCEL_TCG)
-		json_object_array_add(degraded, json_object_new_string("accel: software emulation (tcg); see accel_reason"));
+		json_object_array_add(degraded,
+				      json_object_new_string("accel: software emulation (tcg); see accel_reason"));
 	ready = r->launcher && json_object_array_length(profiles) && free_mib >= r->cfg->disk_floor_mib;
 	json_object_object_add(o, "ready", json_object_new_boolean(ready));
 	json_object_object_add(o, "since", json_object_new_string(since));
@@ -54,7 +58,8 @@ int registry_health_json(struct registry *r, struct buf *out)
 	json_object_object_add(o, "store_free_mib", json_object_new_uint64(free_mib));
 	json_object_object_add(o, "engine", json_object_new_string(r->engine.name));
 	json_object_object_add(o, "engine_version", json_object_new_string(r->engine.version));
-	json_object_object_add(o, "accel", json_object_new_string(r->trial == TRIAL_DONE ? engine_accel_name(r->accel) : "trying"));
+	json_object_object_add(o, "accel",
+			       json_object_new_string(r->trial == TRIAL_DONE ? engine_accel_name(r->accel) : "trying"));
 	json_object_object_add(o, "accel_reason", json_object_new_string(r->accel_reason));
 	json_object_object_add(o, "profiles", profiles);
 	json_object_object_add(o, "degraded", degraded);
@@ -67,7 +72,8 @@ int registry_health_json(struct registry *r, struct buf *out)
 
 static int metric(struct buf *out, const char *name, const char *type, const char *help, uint64_t v)
 {
-	return buf_addf(out, "# HELP crucible_%s %s\n# TYPE crucible_%s %s\ncrucible_%s %" PRIu64 "\n", name, help, name, type, name, v);
+	return buf_addf(out, "# HELP crucible_%s %s\n# TYPE crucible_%s %s\ncrucible_%s %" PRIu64 "\n", name, help,
+			name, type, name, v);
 }
 
 int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out)
@@ -87,15 +93,21 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 	host_disk_free_mib(r->store_fd, &free_mib);
 	k = buf_adds(out, "# HELP crucible_sandboxes Sandboxes by status.\n# TYPE crucible_sandboxes gauge\n");
 	for (unsigned i = 0; !k && i < SBX_STATUS_COUNT; i++)
-		k = buf_addf(out, "crucible_sandboxes{status=\"%s\"} %" PRIu64 "\n", sandbox_status_name(i), by_status[i]);
+		k = buf_addf(out, "crucible_sandboxes{status=\"%s\"} %" PRIu64 "\n", sandbox_status_name(i),
+			     by_status[i]);
 	if (!k && (k = metric(out, "commands_running", "gauge", "Commands that run now (yours).", running)) == 0 &&
 	    (k = metric(out, "commands_waiting", "gauge", "Commands in queues (yours).", waiting)) == 0 &&
 	    (k = metric(out, "spool_bytes", "gauge", "Output kept on disk (yours).", spool)) == 0 &&
-	    (k = metric(out, "store_free_mib", "gauge", "Free space of the store, in MiB.", free_mib)) == 0 && !who->uid) {
-		if ((k = metric(out, "sandboxes_created_total", "counter", "Sandboxes made since the start.", r->n_created)) == 0 &&
-		    (k = metric(out, "sandboxes_destroyed_total", "counter", "Sandboxes removed since the start.", r->n_destroyed)) == 0 &&
-		    (k = metric(out, "commands_total", "counter", "Commands accepted since the start.", r->n_execs)) == 0)
-			k = metric(out, "failed_starts_total", "counter", "Machines that did not come up.", r->n_failed_starts);
+	    (k = metric(out, "store_free_mib", "gauge", "Free space of the store, in MiB.", free_mib)) == 0 &&
+	    !who->uid) {
+		if ((k = metric(out, "sandboxes_created_total", "counter", "Sandboxes made since the start.",
+				r->n_created)) == 0 &&
+		    (k = metric(out, "sandboxes_destroyed_total", "counter", "Sandboxes removed since the start.",
+				r->n_destroyed)) == 0 &&
+		    (k = metric(out, "commands_total", "counter", "Commands accepted since the start.", r->n_execs)) ==
+			    0)
+			k = metric(out, "failed_starts_total", "counter", "Machines that did not come up.",
+				   r->n_failed_starts);
 	}
 	return k;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happened, in files of JSON lines that outlive what they tell of:
- *   state/events.jsonl         all events, for root             state/events-<uid>.jsonl   those of one owner, for that owner
- *   logs/<uuid>.jsonl          one sandbox                      logs/<uuid>.info           whose it is and what it was called last
- * A file of events that passed EVENTS_MAX becomes "….1". Logs of removed sandboxes go by age, then by their sum. */
+ *   state/events.jsonl         all events, for root             state/events-<uid>.jsonl   those of one owner, for that
+ * owner logs/<uuid>.jsonl          one sandbox                      logs/<uuid>.info           whose it is and what it
+ * was called last A file of events that passed EVENTS_MAX becomes "….1". Logs of removed sandboxes go by age, then by
+ * their sum. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,9 +17,10 @@
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
 
-#define EVENTS_MAX (16u * 1024 * 1024)
-#define LOG_MAX (8u * 1024 * 1024) /* of one sandbox; then its older half is dropped */
-#define LOG_COSTS 8192u /* a short log takes two blocks of the disk, and time of each listing */
+#define EVENTS_MAX     (16u * 1024 * 1024)
+#define LOG_MAX	       (8u * 1024 * 1024) /* of one sandbox; then its older half is dropped */
+#define LOG_COSTS      8192u		  /* a short log takes two blocks of the disk, and time of each listing */
+#define LOGS_MAX       20000u		  /* logs kept, at most: then the oldest go */
 #define PRUNE_EVERY_NS (600ull * 1000000000ull)
 
 struct waitq *journal_waitq(struct registry *r)
@@ -37,7 +39,8 @@ static uint64_t last_seq(int dirfd, const char *path)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return 0;
-	n = pread(fd, tail, sizeof(tail) - 1, st.st_size > (off_t)sizeof(tail) - 1 ? st.st_size - (off_t)sizeof(tail) + 1 : 0);
+	n = pread(fd, tail, sizeof(tail) - 1,
+		  st.st_size > (off_t)sizeof(tail) - 1 ? st.st_size - (off_t)sizeof(tail) + 1 : 0);
 	if (n <= 0)
 		return 0;
 	tail[n] = '\0';
@@ -53,7 +56,8 @@ static void end_line(int fd)
 	struct stat st;
 	char c;
 
-	if (fstat(fd, &st) == 0 && st.st_size > 0 && pread(fd, &c, 1, st.st_size - 1) == 1 && c != '\n' && write(fd, "\n", 1) < 0)
+	if (fstat(fd, &st) == 0 && st.st_size > 0 && pread(fd, &c, 1, st.st_size - 1) == 1 && c != '\n' &&
+	    write(fd, "\n", 1) < 0)
 		return;
 }
 
@@ -62,9 +66,12 @@ static int open_append(int dirfd, const char *path)
 	return openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
 }
 
+static int load_infos(struct registry *r);
+
 int journal_open(struct registry *r, struct err *e)
 {
 	struct stat st;
+	int k;
 
 	r->events_fd = open_append(r->state_fd, "events.jsonl");
 	if (r->events_fd < 0)
@@ -74,12 +81,8 @@ int journal_open(struct registry *r, struct err *e)
 		r->seq = last_seq(r->state_fd, "events.jsonl.1");
 	end_line(r->events_fd);
 	r->events_bytes = fstat(r->events_fd, &st) == 0 ? (uint64_t)st.st_size : 0;
-	return 0;
-}
-
-void journal_close(struct registry *r)
-{
-	fd_close(&r->events_fd);
+	k = load_infos(r);
+	return k < 0 ? err_set(e, k, "store: logs/: %s", strerror(-k)) : 0;
 }
 
 static void rotate_events(struct registry *r)
@@ -120,7 +123,8 @@ static void append_bounded(int dirfd, const char *path, const char *line, size_t
 		return;
 }
 
-void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event, struct json_object *extra)
+void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
+		 struct json_object *extra)
 {
 	AUTO_JSON *o = json_object_new_object();
 	char time[32], path[96];
@@ -151,10 +155,13 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 		line = NULL;
 		return;
 	}
-	rotate_events(r);
-	if (write(r->events_fd, line, (size_t)len) != len)
-		log_warn("event=journal-write-failed error=\"%s\" next=continues", strerror(errno));
-	r->events_bytes += (uint64_t)len;
+	/* What a user did wrong is the user's own affair: it must not push what happened out of root's file. */
+	if (!s || !s->owner.uid || strcmp(event, "error") != 0) {
+		rotate_events(r);
+		if (write(r->events_fd, line, (size_t)len) != len)
+			log_warn("event=journal-write-failed error=\"%s\" next=continues", strerror(errno));
+		r->events_bytes += (uint64_t)len;
+	}
 	if (s) {
 		if (s->owner.uid) {
 			snprintf(path, sizeof(path), "events-%u.jsonl", s->owner.uid);
@@ -167,13 +174,68 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 	waitq_wake(&r->journal_waitq);
 }
 
-/* -- whose log it is ------------------------------------------------------------------------------------------------ */
+/* -- whose log it is --------------------------------------------------------------------------------------- */
+
+/* One a log, in memory: looking at logs/ must not cost a file each. The companion files are for the next start. */
+struct log_info {
+	struct log_info *next;
+	char uuid[LAUNCH_UUID_LEN + 1];
+	char name[CFS_NAME_MAX + 1];
+	uid_t uid;
+};
+
+static bool is_uuid(const char *s)
+{
+	return strlen(s) == LAUNCH_UUID_LEN && s[strspn(s, "0123456789abcdef-")] == '\0';
+}
+
+static struct log_info *info_find(struct registry *r, const char *uuid)
+{
+	struct log_info *i = r->logs;
+
+	while (i && strcmp(i->uuid, uuid))
+		i = i->next;
+	return i;
+}
+
+static int info_keep(struct registry *r, const char *uuid, uid_t uid, const char *name)
+{
+	struct log_info *i = info_find(r, uuid);
+
+	if (!i) {
+		i = calloc(1, sizeof(*i));
+		if (!i)
+			return -ENOMEM;
+		i->next = r->logs;
+		r->logs = i;
+		r->nlogs++;
+	}
+	snprintf(i->uuid, sizeof(i->uuid), "%s", uuid);
+	snprintf(i->name, sizeof(i->name), "%s", name);
+	i->uid = uid;
+	return 0;
+}
+
+static void info_drop(struct registry *r, const char *uuid)
+{
+	struct log_info **at = &r->logs, *i;
+
+	while (*at && strcmp((*at)->uuid, uuid))
+		at = &(*at)->next;
+	i = *at;
+	if (!i)
+		return;
+	*at = i->next;
+	r->nlogs--;
+	free(i);
+}
 
 static int write_info(struct sandbox *s)
 {
 	AUTO_JSON *o = json_object_new_object();
 	char path[64];
 	const char *line;
+	int r;
 
 	if (!o)
 		return -ENOMEM;
@@ -181,13 +243,17 @@ static int write_info(struct sandbox *s)
 	json_object_object_add(o, "uid", json_object_new_int64(s->owner.uid));
 	line = json_line(o);
 	snprintf(path, sizeof(path), "%s.info", s->uuid);
-	return fd_replace(s->reg->logs_fd, path, line, strlen(line), 0640, false);
+	r = fd_replace(s->reg->logs_fd, path, line, strlen(line), 0640, false);
+	return r < 0 ? r : info_keep(s->reg, s->uuid, s->owner.uid, s->name);
 }
 
 int journal_log_open(struct sandbox *s, struct err *e)
 {
-	int r = write_info(s);
+	int r;
 
+	if (s->reg->nlogs >= LOGS_MAX)
+		journal_prune(s->reg);
+	r = write_info(s);
 	return r < 0 ? err_set(e, r, "run/%s: its log: %s", s->name, strerror(-r)) : 0;
 }
 
@@ -199,7 +265,7 @@ void journal_log_renamed(struct sandbox *s)
 		log_warn("sandbox=%s event=log-not-renamed error=\"%s\" next=continues", s->name, strerror(-r));
 }
 
-static int read_info(struct registry *r, const char *uuid, uid_t *ret_uid, char name[CFS_NAME_MAX + 1])
+static int read_info(struct registry *r, const char *uuid)
 {
 	AUTO_FREE char *text = NULL;
 	AUTO_JSON *o = NULL;
@@ -217,14 +283,38 @@ static int read_info(struct registry *r, const char *uuid, uid_t *ret_uid, char 
 		k = json_get_u64(o, "uid", 0, UINT32_MAX, &uid, NULL);
 	if (!k)
 		k = json_get_str(o, "name", &word, NULL);
-	if (k < 0)
-		return k;
-	*ret_uid = (uid_t)uid;
-	snprintf(name, CFS_NAME_MAX + 1, "%s", word);
-	return 0;
+	return k < 0 ? k : info_keep(r, uuid, (uid_t)uid, word);
 }
 
-/* -- reading ------------------------------------------------------------------------------------------------------------ */
+/* At the start: the logs that are there. One that cannot be read is left alone. */
+static int load_infos(struct registry *r)
+{
+	int fd = openat(r->logs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+	int k = 0;
+
+	if (!d) {
+		k = -errno;
+		fd_close(&fd);
+		return k;
+	}
+	while (k != -ENOMEM && (ent = readdir(d))) {
+		char uuid[LAUNCH_UUID_LEN + 1];
+		const char *dot = strchr(ent->d_name, '.');
+
+		if (!dot || strcmp(dot, ".info") || dot - ent->d_name != LAUNCH_UUID_LEN)
+			continue;
+		snprintf(uuid, sizeof(uuid), "%.36s", ent->d_name);
+		if (is_uuid(uuid))
+			k = read_info(r, uuid);
+	}
+	closedir(d);
+	return k == -ENOMEM ? k : 0;
+}
+
+/* -- reading
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int open_or_empty(int dirfd, const char *path, int *ret_fd)
 {
@@ -245,53 +335,38 @@ int journal_open_events(struct registry *r, const struct cfs_who *who, int *ret_
 	return open_or_empty(r->state_fd, path, ret_fd);
 }
 
-static bool is_uuid(const char *s)
-{
-	return strlen(s) == LAUNCH_UUID_LEN && s[strspn(s, "0123456789abcdef-")] == '\0';
-}
-
 int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who, int *ret_fd)
 {
-	char path[64], name[CFS_NAME_MAX + 1];
-	uid_t uid;
+	struct log_info *i = is_uuid(uuid) ? info_find(r, uuid) : NULL;
+	char path[64];
 
-	if (!is_uuid(uuid) || read_info(r, uuid, &uid, name) < 0)
+	if (!i)
 		return -ENOENT;
-	if (who->uid && who->uid != uid)
+	if (who->uid && who->uid != i->uid)
 		return -EACCES;
 	snprintf(path, sizeof(path), "%s.jsonl", uuid);
 	return open_or_empty(r->logs_fd, path, ret_fd);
 }
 
-void journal_each_log(struct registry *r, bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
+void journal_each_log(struct registry *r,
+		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg)
 {
-	int fd = openat(r->logs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *ent;
-
-	if (!d) {
-		fd_close(&fd);
-		return;
-	}
-	while ((ent = readdir(d))) {
-		char uuid[LAUNCH_UUID_LEN + 1], name[CFS_NAME_MAX + 1];
+	for (struct log_info *i = r->logs; i; i = i->next) {
+		char path[64];
 		struct stat st;
-		uid_t uid;
-		const char *dot = strchr(ent->d_name, '.');
 
-		if (!dot || strcmp(dot, ".jsonl") || dot - ent->d_name != LAUNCH_UUID_LEN)
+		snprintf(path, sizeof(path), "%s.jsonl", i->uuid);
+		if (fstatat(r->logs_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		snprintf(uuid, sizeof(uuid), "%.36s", ent->d_name);
-		if (!is_uuid(uuid) || read_info(r, uuid, &uid, name) < 0 || fstatat(r->logs_fd, ent->d_name, &st, 0) < 0)
-			continue;
-		if (!fn(arg, uuid, uid, name, (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec))
-			break;
+		if (!fn(arg, i->uuid, i->uid, i->name,
+			(uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec))
+			return;
 	}
-	closedir(d);
 }
 
-/* -- what goes ------------------------------------------------------------------------------------------------------------ */
+/* -- what goes
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct old_log {
 	char uuid[LAUNCH_UUID_LEN + 1];
@@ -356,7 +431,8 @@ void journal_prune(struct registry *r)
 	for (size_t i = 0; i < p.n; i++) {
 		static const char *const endings[] = { ".jsonl", ".jsonl.1", ".info" };
 
-		if ((now < p.logs[i].changed_ns || now - p.logs[i].changed_ns < keep_ns) && p.sum <= most)
+		if ((now < p.logs[i].changed_ns || now - p.logs[i].changed_ns < keep_ns) && p.sum <= most &&
+		    r->nlogs < LOGS_MAX)
 			break;
 		if (registry_by_uuid(r, p.logs[i].uuid))
 			continue; /* of a living sandbox */
@@ -366,9 +442,17 @@ void journal_prune(struct registry *r)
 			snprintf(path, sizeof(path), "%s%s", p.logs[i].uuid, endings[k]);
 			unlinkat(r->logs_fd, path, 0);
 		}
+		info_drop(r, p.logs[i].uuid);
 		p.sum -= p.logs[i].bytes;
 	}
 	free(p.logs);
 	loop_del(r->loop, &r->prune_timer);
 	loop_timer(r->loop, now_ns() + PRUNE_EVERY_NS, on_prune, r, &r->prune_timer);
+}
+
+void journal_close(struct registry *r)
+{
+	fd_close(&r->events_fd);
+	while (r->logs)
+		info_drop(r, r->logs->uuid);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's beginning and end, as the domain sees them: what ran before us is adopted or settled; at the end all machines go down. */
+/* The daemon's beginning and end, as the domain sees them: what ran before us is adopted or settled; at the end all
+ * machines go down. */
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
 
 /* Boxes look for the daemon every 250 ms; one that has not come by then is stuck. */
-#define ADOPT_NS (15ull * 1000000000ull)
+#define ADOPT_NS	  (15ull * 1000000000ull)
 #define SHUTDOWN_GRACE_MS 5000u
 
 static void on_not_adopted(void *arg)
@@ -30,7 +31,8 @@ static void look_for_machine(struct sandbox *s, bool exists)
 		return;
 	}
 	s->spawned = exists;
-	/* Which of its commands the box had got, only the box can tell; until then none may be taken for unsent and run twice. */
+	/* Which of its commands the box had got, only the box can tell; until then none may be taken for unsent and run
+	 * twice. */
 	for (struct execution *x = s->first_exec; x; x = x->next)
 		x->sent = true;
 	if (exists && ran && s->box_uid) {
@@ -102,7 +104,8 @@ void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, in
 	struct sandbox *s = registry_by_uuid(r, uuid);
 
 	/* What follows from it comes by the box's connection; this line says how it ended. */
-	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine", status);
+	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine",
+		 status);
 }
 
 void registry_check_shutdown(struct registry *r)

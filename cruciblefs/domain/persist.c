@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
 
-/* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words of users and
- * boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
+/* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words
+ * of users and boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
 static struct json_object *to_json(struct sandbox *s)
 {
 	struct json_object *o = json_object_new_object(), *slots = json_object_new_object();
@@ -69,8 +69,7 @@ static int load_slots(struct sandbox *s, struct json_object *o, struct err *e)
 
 	if (r < 0 || !slots)
 		return r;
-	json_object_object_foreach(slots, name, value)
-	{
+	json_object_object_foreach(slots, name, value) {
 		struct slot *t;
 
 		if (cfs_name_check(name) < 0)
@@ -90,7 +89,8 @@ static int load_slots(struct sandbox *s, struct json_object *o, struct err *e)
 
 static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 {
-	const char *uuid = NULL, *name = NULL, *status = NULL, *error = "", *accel = "tcg", *unenforced = NULL, *guest = NULL;
+	const char *uuid = NULL, *name = NULL, *status = NULL, *error = "", *accel = "tcg", *unenforced = NULL,
+		   *guest = NULL;
 	uint64_t uid = 0, gid = 0, slot = 0, box_uid = 0;
 	int r;
 

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Innards of the daemon's domain (sandbox.h is its face). How this works:
  *
- * The registry holds the sandboxes. A sandbox is a directory of the store, <store>/sandboxes/<uuid>/, with sandbox.json (what must
- * survive the daemon), disk.qcow2, and box/, which is all that its box sees: box/exec/<n>/ and box/console.log. Invariants:
+ * The registry holds the sandboxes. A sandbox is a directory of the store, <store>/sandboxes/<uuid>/, with sandbox.json
+ * (what must survive the daemon), disk.qcow2, and box/, which is all that its box sees: box/exec/<n>/ and
+ * box/console.log. Invariants:
  *  1. What a file of the store says was written there before anybody could see it in the tree.
- *  2. A command is a directory exec/<n> with `cmd`; it has ended exactly when exec/<n>/result.json exists. Only the box writes that file
- *     while a box lives (s->link != NULL), only the daemon while none does.
- *  3. A box lives exactly between start (start.c) and sandbox_down() (down.c), which always kills the cgroups before it says so.
+ *  2. A command is a directory exec/<n> with `cmd`; it has ended exactly when exec/<n>/result.json exists. Only the box
+ * writes that file while a box lives (s->link != NULL), only the daemon while none does.
+ *  3. A box lives exactly between start (start.c) and sandbox_down() (down.c), which always kills the cgroups before it
+ * says so.
  *  4. `status` is derived where it can be: running is ready with a command that runs.
- * Files: registry.c (table), persist.c (sandbox.json), removal.c, sandbox.c (status, error, ctl, info), attr.c, start.c (bringing a machine up and down),
- * boxlink.c (messages with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c. */
+ * Files: registry.c (table), persist.c (sandbox.json), removal.c, sandbox.c (status, error, ctl, info), attr.c, start.c
+ * and down.c (bringing a machine up, and down), lifecycle.c (the daemon's own beginning and end), boxlink.c (messages
+ * with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c. */
 #ifndef CRUCIBLE_DOMAIN_PRIV_H
 #define CRUCIBLE_DOMAIN_PRIV_H
 
@@ -22,19 +25,19 @@
 #include "vmm/box/box.h"
 #include "vmm/engine.h"
 
-struct attrs { /* what `from`, `limits/` and `env` hold */
-	char from[80]; /* "profile:NAME" */
+struct attrs {			  /* what `from`, `limits/` and `env` hold */
+	char from[80];		  /* "profile:NAME" */
 	uint32_t num[ATTR_COUNT]; /* of the numeric ones */
-	char *env;     /* lines, malloc'd, or NULL */
+	char *env;		  /* lines, malloc'd, or NULL */
 };
 
 struct execution {
 	struct execution *prev, *next; /* by number */
 	uint64_t n;
 	enum exec_state state;
-	bool beside;	 /* of a slot */
+	bool beside; /* of a slot */
 	bool live_stdin;
-	bool sent;	 /* the box has it (or had, by its hello) */
+	bool sent; /* the box has it (or had, by its hello) */
 	uint32_t uid;
 	uint64_t accepted_ns, changed_ns; /* wall clock */
 };
@@ -42,10 +45,10 @@ struct execution {
 struct slot {
 	struct slot *next;
 	char name[CFS_NAME_MAX + 1];
-	uint64_t latest;	/* 0: none yet */
-	uint32_t credit;	/* bytes that the box will still take for `latest` */
-	bool eof;		/* said for `latest`, or for the next before it began */
-	struct buf early;	/* live input before the first command */
+	uint64_t latest;  /* 0: none yet */
+	uint32_t credit;  /* bytes that the box will still take for `latest` */
+	bool eof;	  /* said for `latest`, or for the next before it began */
+	struct buf early; /* live input before the first command */
 };
 
 struct boxlink;
@@ -55,42 +58,42 @@ struct sandbox {
 	struct registry *reg;
 	struct sandbox *prev, *next; /* in the registry, in order of creation */
 	unsigned refs;
-	bool gone;	   /* out of the registry */
+	bool gone; /* out of the registry */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
-	int dirfd;	   /* of <store>/sandboxes/<uuid>: the daemon's own */
-	int boxfd;	   /* of box/ in it: what the box sees as /box */
+	int dirfd;				     /* of <store>/sandboxes/<uuid>: the daemon's own */
+	int boxfd;				     /* of box/ in it: what the box sees as /box */
 	uint64_t created_ns, changed_ns, started_ns; /* wall clock; started: of the last machine, 0: never */
 	struct waitq waitq;
 	struct attrs attrs;
 	char error[320];
 
-	enum sandbox_status status; /* never SBX_RUNNING: see sandbox_status() */
+	enum sandbox_status status;  /* never SBX_RUNNING: see sandbox_status() */
 	unsigned nrunning, nwaiting; /* commands in EXEC_RUNNING; of the queue in EXEC_QUEUED */
 	struct execution *first_exec, *last_exec;
 	unsigned nexecs;
-	uint64_t last_n;   /* highest number given */
-	uint64_t latest;   /* of the queue */
-	char *stdin_path;  /* below dirfd: kept for the next command */
+	uint64_t last_n;  /* highest number given */
+	uint64_t latest;  /* of the queue */
+	char *stdin_path; /* below dirfd: kept for the next command */
 	struct slot *slots;
 	unsigned nslots;
 	unsigned leases;
 	uint64_t spool_bytes;
 
 	/* The machine. */
-	struct start *start;   /* being brought up */
-	struct boxlink *link;  /* talking to its box */
-	uint32_t slot;	       /* uids; valid while box_uid != 0 */
-	uint32_t box_uid;      /* 0: no box */
-	bool spawned;	       /* an engine may run */
-	bool down_pending;     /* LAUNCH_KILL is under way */
-	bool down_ran;	       /* the guest had been ready */
-	bool stop_asked;       /* so that the end is `stopped`, not `failed` */
-	char down_words[320];  /* why it goes down; "": an orderly stop */
+	struct start *start;  /* being brought up */
+	struct boxlink *link; /* talking to its box */
+	uint32_t slot;	      /* uids; valid while box_uid != 0 */
+	uint32_t box_uid;     /* 0: no box */
+	bool spawned;	      /* an engine may run */
+	bool down_pending;    /* LAUNCH_KILL is under way */
+	bool down_ran;	      /* the guest had been ready */
+	bool stop_asked;      /* so that the end is `stopped`, not `failed` */
+	char down_words[320]; /* why it goes down; "": an orderly stop */
 	enum engine_accel accel;
-	char *guest;	       /* the agent's hello, JSON */
-	char *unenforced;      /* of the host's side, comma separated */
+	char *guest;	  /* the agent's hello, JSON */
+	char *unenforced; /* of the host's side, comma separated */
 	uint64_t epoch;
 	struct fs_call *fs_first; /* outstanding and waiting */
 	unsigned nfs;
@@ -113,12 +116,14 @@ struct registry {
 	int events_fd;
 	uint64_t seq, events_bytes;
 	int listen_fd;
-	loop_id listen_id, prune_timer;
+	loop_id listen_id, listen_timer, prune_timer;
 	struct boxlink *greeting; /* accepted, not yet said who they are */
 	uint64_t started_wall_ns;
 	uint64_t host_memory_mib;
 	uint64_t tsc_khz;
-	unsigned nuploads;
+	struct upload *uploads; /* open ones */
+	struct log_info *logs;	/* of every log that is kept */
+	size_t nlogs;
 
 	enum { TRIAL_NONE, TRIAL_PENDING, TRIAL_DONE } trial;
 	struct trial_run *trial_run; /* while pending */
@@ -164,11 +169,13 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); 
 void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */
 /* -- down.c */
 void sandbox_stop(struct sandbox *s, uint32_t grace_ms); /* at once; the rest behind */
-/* The machine is no more (or must not be): kill its cgroups, then settle everything. @words: why, "" for an orderly stop. */
+/* The machine is no more (or must not be): kill its cgroups, then settle everything. @words: why, "" for an orderly
+ * stop. */
 void sandbox_down(struct sandbox *s, const char *words);
 void sandbox_life_timer(struct sandbox *s); /* (re)arm from timeout_s */
 /* -- boxlink.c */
-int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct boxlink **ret, struct err *e); /* takes fd */
+int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct boxlink **ret,
+		struct err *e);			 /* takes fd */
 struct boxlink *boxlink_free(struct boxlink *k); /* pending calls end with -ENOTCONN */
 typedef void boxlink_fn(void *arg, int code, const char *words, struct wire_rd *r);
 int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg);
@@ -180,7 +187,7 @@ int boxlink_listen(struct registry *r, struct err *e);
 void boxlink_unlisten(struct registry *r);
 /* -- exec.c */
 struct execution *exec_add(struct sandbox *s, uint64_t n, enum exec_state st);
-void exec_send_all(struct sandbox *s);	/* what the box has not got yet, in order */
+void exec_send_all(struct sandbox *s); /* what the box has not got yet, in order */
 void exec_set_state(struct sandbox *s, struct execution *x, enum exec_state st);
 void exec_forget_old(struct sandbox *s); /* frees entries of ended ones: keep no pointer over it */
 bool exec_any_waits(const struct sandbox *s);
@@ -191,8 +198,8 @@ int open_empty_for_box(int dirfd, const char *name, int *ret_fd);
 void exec_tell_error(struct sandbox *s, uint64_t n, const char *words);
 int exec_load(struct sandbox *s, struct err *e); /* from the store */
 void exec_free_all(struct sandbox *s);
-int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len, const char *tmp_path,
-		const char *stdin_path, struct err *e);
+int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
+		const char *tmp_path, const char *stdin_path, struct err *e);
 /* -- slot.c */
 struct slot *slot_find(struct sandbox *s, const char *name);
 struct slot *slot_of_exec(struct sandbox *s, uint64_t n);
@@ -200,13 +207,15 @@ void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes);
 void slot_began(struct sandbox *s, struct slot *t);
 void slot_free_all(struct sandbox *s);
 /* -- fscall.c */
-void fs_send_waiting(struct sandbox *s);	   /* the guest is ready */
+void fs_send_waiting(struct sandbox *s);       /* the guest is ready */
 void fs_fail_all(struct sandbox *s, int code); /* the guest is gone */
 /* -- journal.c */
 int journal_open(struct registry *r, struct err *e);
 void journal_close(struct registry *r);
-/* One record: @extra (taken, may be NULL) members are added. @s may be NULL. Failures are logged, never returned: a full disk must not stop work. */
-void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event, struct json_object *extra);
+/* One record: @extra (taken, may be NULL) members are added. @s may be NULL. Failures are logged, never returned: a
+ * full disk must not stop work. */
+void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
+		 struct json_object *extra);
 int journal_log_open(struct sandbox *s, struct err *e); /* at creation: the log's companion file */
 void journal_log_renamed(struct sandbox *s);
 void journal_prune(struct registry *r);
@@ -216,10 +225,12 @@ struct profile {
 	int base_fd; /* root.img, read-only; owned */
 	uint64_t base_bytes;
 };
-int profile_open(struct registry *r, const char *name, struct profile *ret, struct err *e); /* -ENOENT with the mending command */
+int profile_open(struct registry *r, const char *name, struct profile *ret,
+		 struct err *e); /* -ENOENT with the mending command */
 bool profile_exists(struct registry *r, const char *name);
 /* -- trial_run.c */
-/* Begin the trial unless there was one. Ends with TRIAL_DONE and a wake, now or later; TRIAL_NONE stays while the store has no kernel. */
+/* Begin the trial unless there was one. Ends with TRIAL_DONE and a wake, now or later; TRIAL_NONE stays while the store
+ * has no kernel. */
 void trial_begin(struct registry *r);
 void trial_end(struct registry *r); /* the daemon ends: no answer is wanted */
 /* -- host.c */

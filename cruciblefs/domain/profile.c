@@ -81,7 +81,9 @@ int profile_open(struct registry *r, const char *name, struct profile *ret, stru
 	for (int i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "boot/%s/%s", p.bootid, i ? "initramfs" : "vmlinux");
 		if (faccessat(r->store_fd, path, R_OK, 0) < 0)
-			return err_set(e, -ENOENT, "profile %s: the store has no %s; build it anew: crucible profile build %s", name, path, name);
+			return err_set(e, -ENOENT,
+				       "profile %s: the store has no %s; build it anew: crucible profile build %s",
+				       name, path, name);
 	}
 	snprintf(p.name, sizeof(p.name), "%s", name);
 	p.base_bytes = (uint64_t)st.st_size;

@@ -35,8 +35,8 @@ int registry_make_uuid(char out[LAUNCH_UUID_LEN + 1])
 		return -EIO;
 	b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
 	b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
-	snprintf(out, LAUNCH_UUID_LEN + 1, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2],
-		 b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+	snprintf(out, LAUNCH_UUID_LEN + 1, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 	return 0;
 }
 
@@ -160,7 +160,8 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 	waitq_init(&r->journal_waitq, l);
 	waitq_init(&r->trial_waitq, l);
 	if ((k = mkdir_open(store_fd, "sandboxes", 0700, &r->sandboxes_fd)) < 0 ||
-	    (k = mkdir_open(store_fd, "logs", 0700, &r->logs_fd)) < 0 || (k = mkdir_open(store_fd, "state", 0755, &r->state_fd)) < 0)
+	    (k = mkdir_open(store_fd, "logs", 0700, &r->logs_fd)) < 0 ||
+	    (k = mkdir_open(store_fd, "state", 0755, &r->state_fd)) < 0)
 		err_set(e, k, "store %s: %s", cfg->store, strerror(-k));
 	if (!k)
 		k = registry_load_defaults(r, e);
@@ -216,26 +217,32 @@ static int may_create(struct registry *r, const struct cfs_who *who, const char 
 	int k = cfs_name_check(name);
 
 	if (k < 0)
-		return err_set(e, k, "run/%.64s: a name is a letter or digit, then up to 62 of letters, digits, '.', '_', '-'", name);
+		return err_set(
+			e, k, "run/%.64s: a name is a letter or digit, then up to 62 of letters, digits, '.', '_', '-'",
+			name);
 	if (registry_find(r, name))
 		return err_set(e, -EEXIST, "run/%s: exists", name);
 	for (struct sandbox *s = r->first; s; s = s->next)
 		own += s->owner.uid == who->uid;
 	if (r->count >= r->cfg->max_sandboxes)
-		return err_set(e, -EDQUOT, "run/%s: %zu sandboxes exist, the limit of this host (max_sandboxes)", name, r->count);
+		return err_set(e, -EDQUOT, "run/%s: %zu sandboxes exist, the limit of this host (max_sandboxes)", name,
+			       r->count);
 	if (who->uid && own >= r->cfg->max_sandboxes_per_uid)
-		return err_set(e, -EDQUOT, "run/%s: uid %u has %zu sandboxes, its limit (max_sandboxes_per_uid)", name, who->uid, own);
+		return err_set(e, -EDQUOT, "run/%s: uid %u has %zu sandboxes, its limit (max_sandboxes_per_uid)", name,
+			       who->uid, own);
 	k = host_disk_free_mib(r->store_fd, &free_mib);
 	if (k < 0)
 		return err_set(e, k, "run/%s: the store: %s", name, strerror(-k));
 	if (free_mib < r->cfg->disk_floor_mib)
-		return err_set(e, -ENOSPC, "run/%s: the store's disk has %" PRIu64 " MiB left, less than disk_floor_mib (%" PRIu32 ")",
+		return err_set(e, -ENOSPC,
+			       "run/%s: the store's disk has %" PRIu64 " MiB left, less than disk_floor_mib (%" PRIu32
+			       ")",
 			       name, free_mib, r->cfg->disk_floor_mib);
 	return 0;
 }
 
-/* The box sees only box/ and may write there (group: the service gid; setgid hands it on to what it makes): a box that was taken over must
- * not be able to say whose sandbox this is. */
+/* The box sees only box/ and may write there (group: the service gid; setgid hands it on to what it makes): a box that
+ * was taken over must not be able to say whose sandbox this is. */
 static int make_dirs(struct registry *r, struct sandbox *s)
 {
 	if (mkdirat(r->sandboxes_fd, s->uuid, 0700) < 0)
@@ -248,7 +255,8 @@ static int make_dirs(struct registry *r, struct sandbox *s)
 	return sandbox_open_dirs(r, s);
 }
 
-int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret, struct err *e)
+int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
+		    struct err *e)
 {
 	struct sandbox *s = NULL;
 	int k = may_create(r, who, name, e);

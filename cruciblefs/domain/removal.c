@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing a sandbox's directory, in the pool: unlinking large files may take long. It is renamed first, so that a daemon that is killed
- * meanwhile finds it and removes the rest at its next start. */
+/* Removing a sandbox's directory, in the pool: unlinking large files may take long. It is renamed first, so that a
+ * daemon that is killed meanwhile finds it and removes the rest at its next start. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -66,7 +66,8 @@ static void removal_done(struct pool_job *job)
 	struct removal *m = (struct removal *)job;
 
 	if (m->result < 0)
-		log_warn("sandbox=%s event=not-removed error=\"%s\" next=tried-at-the-next-start", m->name, strerror(-m->result));
+		log_warn("sandbox=%s event=not-removed error=\"%s\" next=tried-at-the-next-start", m->name,
+			 strerror(-m->result));
 	fd_close(&m->dirfd);
 	free(m);
 }

@@ -16,8 +16,9 @@
 #define STOP_GRACE_MS 10000u
 
 static const char *const status_words[] = {
-	[SBX_CONFIGURED] = "configured", [SBX_STARTING] = "starting", [SBX_READY] = "ready",   [SBX_RUNNING] = "running",
-	[SBX_PAUSED] = "paused",	 [SBX_STOPPED] = "stopped",   [SBX_FAILED] = "failed",
+	[SBX_CONFIGURED] = "configured", [SBX_STARTING] = "starting", [SBX_READY] = "ready",
+	[SBX_RUNNING] = "running",	 [SBX_PAUSED] = "paused",     [SBX_STOPPED] = "stopped",
+	[SBX_FAILED] = "failed",
 };
 _Static_assert(ARRAY_LEN(status_words) == SBX_STATUS_COUNT, "every status has its word");
 
@@ -258,10 +259,10 @@ static const struct verb {
 	bool takes_arg;
 	int (*fn)(struct sandbox *s, const char *arg, const struct cfs_who *who, struct err *e);
 } verbs[] = {
-	{ "start", false, verb_start },	      { "stop", false, verb_stop },
-	{ "kill", false, verb_kill },	      { "kill-inherited", false, verb_kill_inherited },
-	{ "signal", true, verb_signal },      { "pause", false, verb_pause },
-	{ "resume", false, verb_resume },     { "extend", true, verb_extend },
+	{ "start", false, verb_start },	  { "stop", false, verb_stop },
+	{ "kill", false, verb_kill },	  { "kill-inherited", false, verb_kill_inherited },
+	{ "signal", true, verb_signal },  { "pause", false, verb_pause },
+	{ "resume", false, verb_resume }, { "extend", true, verb_extend },
 };
 
 int sandbox_ctl(struct sandbox *s, const char *line, const struct cfs_who *who, struct err *e)
@@ -336,7 +337,8 @@ static int put_line(struct json_object *o, struct buf *out)
 int sandbox_info_json(struct sandbox *s, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
-	struct json_object *iso = json_object_new_object(), *sizes = json_object_new_object(), *guest = json_object_new_object();
+	struct json_object *iso = json_object_new_object(), *sizes = json_object_new_object(),
+			   *guest = json_object_new_object();
 	bool up = s->link != NULL;
 
 	if (!o || !iso || !sizes || !guest) {
@@ -361,9 +363,11 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(o, "guest", guest);
 	/* The machine is of a class, the exact number is enforced in the guest: both are told. */
 	json_object_object_add(sizes, "memory_mib", json_object_new_int64(sandbox_num(s, ATTR_MEMORY_MIB)));
-	json_object_object_add(sizes, "machine_memory_mib", json_object_new_int64(engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB))));
+	json_object_object_add(sizes, "machine_memory_mib",
+			       json_object_new_int64(engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB))));
 	json_object_object_add(sizes, "vcpus", json_object_new_int64(sandbox_num(s, ATTR_VCPUS)));
-	json_object_object_add(sizes, "machine_vcpus", json_object_new_int64(engine_vcpus_class(sandbox_num(s, ATTR_VCPUS))));
+	json_object_object_add(sizes, "machine_vcpus",
+			       json_object_new_int64(engine_vcpus_class(sandbox_num(s, ATTR_VCPUS))));
 	json_object_object_add(sizes, "disk_mib", json_object_new_int64(sandbox_num(s, ATTR_DISK_MIB)));
 	json_object_object_add(o, "sizes", sizes);
 	json_object_object_add(o, "addresses", json_object_new_array());

@@ -75,7 +75,8 @@ int slot_create(struct sandbox *s, const char *name, const struct cfs_who *who, 
 	int r = cfs_name_check(name);
 
 	if (r < 0 || is_digits(name) || !strcmp(name, "latest"))
-		r = err_set(e, r ? r : -EINVAL, "sandbox %s: exec/%.64s: not a slot's name (letters, not digits only)", s->name, name);
+		r = err_set(e, r ? r : -EINVAL, "sandbox %s: exec/%.64s: not a slot's name (letters, not digits only)",
+			    s->name, name);
 	else if (slot_find(s, name))
 		r = err_set(e, -EEXIST, "sandbox %s: exec/%s exists", s->name, name);
 	else if (s->nslots >= BOX_BESIDE_MAX)
@@ -135,7 +136,8 @@ static int send_stdin(struct sandbox *s, uint64_t n, bool eof, const void *data,
 	int r;
 
 	buf_init(&b, MSG_MAX);
-	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, eof)) == 0 && (!len || (r = buf_add(&b, data, len)) == 0))
+	if ((r = wire_put_u64(&b, n)) == 0 && (r = wire_put_u8(&b, eof)) == 0 &&
+	    (!len || (r = buf_add(&b, data, len)) == 0))
 		r = boxlink_call(s->link, BOX_STDIN, b.data, b.len, NULL, NULL);
 	buf_fini(&b);
 	return r;
@@ -157,7 +159,8 @@ static void send_early(struct sandbox *s, struct slot *t)
 		}
 	}
 	if (t->early.len && !r)
-		return; /* the rest when there is credit again: after a restart of the daemon the box has to say how much */
+		return; /* the rest when there is credit again: after a restart of the daemon the box has to say how
+			   much */
 	buf_fini(&t->early);
 	if (!r && t->eof)
 		send_stdin(s, t->latest, true, NULL, 0);
@@ -182,7 +185,8 @@ void slot_credit(struct sandbox *s, uint64_t n, uint32_t bytes)
 	waitq_wake(&s->waitq);
 }
 
-/* The command does not run in the guest yet, or what was written before that is not gone yet: what is written is kept here. */
+/* The command does not run in the guest yet, or what was written before that is not gone yet: what is written is kept
+ * here. */
 static bool is_early(const struct sandbox *s, const struct slot *t, const struct execution *x)
 {
 	return !x || x->state == EXEC_QUEUED || !s->link || t->early.len;
@@ -246,7 +250,8 @@ static int slot_eof(struct sandbox *s, struct slot *t, struct err *e)
 		t->eof = true;
 		return 0;
 	}
-	return send_stdin(s, x->n, true, NULL, 0) < 0 ? err_set(e, -EIO, "sandbox %s: exec/%s: eof", s->name, t->name) : 0;
+	return send_stdin(s, x->n, true, NULL, 0) < 0 ? err_set(e, -EIO, "sandbox %s: exec/%s: eof", s->name, t->name)
+						      : 0;
 }
 
 /* A terminal's size: "ROWS COLS", each from 1 to 9999. */
@@ -296,17 +301,20 @@ static int slot_verb(struct sandbox *s, struct slot *t, const char *line, struct
 		int signo = ag_signal_number(arg);
 
 		if (signo < 0)
-			return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.20s\" is no signal's name", s->name, t->name, arg);
+			return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.20s\" is no signal's name", s->name,
+				       t->name, arg);
 		verb = BOX_SIGNAL;
 		a = (uint32_t)signo;
 	} else {
-		return err_set(e, -EINVAL, "sandbox %s: exec/%s: \"%.40s\" is none of: eof, kill, signal NAME, resize ROWS COLS", s->name,
-			       t->name, line);
+		return err_set(e, -EINVAL,
+			       "sandbox %s: exec/%s: \"%.40s\" is none of: eof, kill, signal NAME, resize ROWS COLS",
+			       s->name, t->name, line);
 	}
 	if (!x)
 		return err_set(e, -ENOENT, "sandbox %s: exec/%s: no command runs", s->name, t->name);
 	if (!s->link)
-		return err_set(e, -EBUSY, "sandbox %s: exec/%s: the machine is %s", s->name, t->name, sandbox_status_name(s->status));
+		return err_set(e, -EBUSY, "sandbox %s: exec/%s: the machine is %s", s->name, t->name,
+			       sandbox_status_name(s->status));
 	return boxlink_ctl(s->link, x->n, verb, a, b, NULL, NULL);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bringing a machine up; down.c brings it down.
  *
- * Up, each step waiting for the launcher's answer: slot of uids -> engine -> box -> BOX_START; the box says when the guest is ready. One
- * struct start holds what is on its way. Down is the same from every state: the start (if any) is let go, the link closed, LAUNCH_KILL sent. The
- * launcher works in order, so a SPAWN that is still on its way is killed by the KILL behind it; only its answer settles the sandbox. */
+ * Up, each step waiting for the launcher's answer: slot of uids -> engine -> box -> BOX_START; the box says when the
+ * guest is ready. One struct start holds what is on its way. Down is the same from every state: the start (if any) is
+ * let go, the link closed, LAUNCH_KILL sent. The launcher works in order, so a SPAWN that is still on its way is killed
+ * by the KILL behind it; only its answer settles the sandbox. */
 #include <assert.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,12 +20,13 @@
 #include "cruciblefs/domain/disk.h"
 #include "cruciblefs/domain/priv.h"
 
-/* Beyond the guest's memory, an engine needs: its own heap and stacks, and under TCG up to 128 MiB of translated code. */
+/* Beyond the guest's memory, an engine needs: its own heap and stacks, and under TCG up to 128 MiB of translated code.
+ */
 #define ENGINE_OVERHEAD_MIB 384u
-#define ENGINE_PIDS 256u
-#define BOX_MEMORY_MIB 64u
-#define BOX_PIDS 16u
-#define BOOT_TIMEOUT_S 60u
+#define ENGINE_PIDS	    256u
+#define BOX_MEMORY_MIB	    64u
+#define BOX_PIDS	    16u
+#define BOOT_TIMEOUT_S	    60u
 
 struct start {
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
@@ -213,7 +215,8 @@ static void on_engine(void *arg, int code, const char *words, struct wire_rd *r,
 	sandbox_save(s, NULL);
 }
 
-/* -- the engine ------------------------------------------------------------------------------------------------------ */
+/* -- the engine ------------------------------------------------------------------------------------------------------
+ */
 
 static int make_sockets(struct start *st)
 {
@@ -242,7 +245,8 @@ static int make_sockets(struct start *st)
 	st->box_fds[1 + BOX_FD_CONSOLE - BOX_FD_DAEMON] = pair[0];
 	st->engine_fds[1 + ENGINE_FD_CONSOLE] = pair[1];
 	st->engine_fds[0] = fcntl(pair[1], F_DUPFD_CLOEXEC, 3);
-	st->box_fds[0] = openat(s->dirfd, "box.log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
+	st->box_fds[0] =
+		openat(s->dirfd, "box.log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
 	return st->engine_fds[0] < 0 || st->box_fds[0] < 0 ? -errno : 0;
 }
 
@@ -353,7 +357,8 @@ static void on_trial(struct waiter *w)
 static int admit(struct sandbox *s, struct err *e)
 {
 	struct registry *reg = s->reg;
-	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)), available = host_available_mib(), free_mib = 0;
+	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)), available = host_available_mib(),
+		 free_mib = 0;
 	uint64_t most = reg->host_memory_mib * reg->cfg->overcommit_percent / 100;
 
 	for (struct sandbox *o = reg->first; o; o = o->next) {
@@ -361,14 +366,20 @@ static int admit(struct sandbox *s, struct err *e)
 			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
 	}
 	if (sum > most)
-		return err_set(e, -ENOMEM, "sandbox %s: start: %" PRIu64 " MiB of memory_mib would run, more than the %" PRIu64
-			       " MiB of overcommit_percent; stop others or lower limits/memory_mib", s->name, sum, most);
+		return err_set(e, -ENOMEM,
+			       "sandbox %s: start: %" PRIu64 " MiB of memory_mib would run, more than the %" PRIu64
+			       " MiB of overcommit_percent; stop others or lower limits/memory_mib",
+			       s->name, sum, most);
 	if (available < reg->cfg->memory_floor_mib)
-		return err_set(e, -ENOMEM, "sandbox %s: start: the host has %" PRIu64 " MiB available, less than memory_floor_mib (%" PRIu32
-			       ")", s->name, available, reg->cfg->memory_floor_mib);
+		return err_set(e, -ENOMEM,
+			       "sandbox %s: start: the host has %" PRIu64
+			       " MiB available, less than memory_floor_mib (%" PRIu32 ")",
+			       s->name, available, reg->cfg->memory_floor_mib);
 	if (host_disk_free_mib(reg->store_fd, &free_mib) == 0 && free_mib < reg->cfg->disk_floor_mib)
-		return err_set(e, -ENOSPC, "sandbox %s: start: the store's disk has %" PRIu64 " MiB left, less than disk_floor_mib (%" PRIu32
-			       "); free some", s->name, free_mib, reg->cfg->disk_floor_mib);
+		return err_set(e, -ENOSPC,
+			       "sandbox %s: start: the store's disk has %" PRIu64
+			       " MiB left, less than disk_floor_mib (%" PRIu32 "); free some",
+			       s->name, free_mib, reg->cfg->disk_floor_mib);
 	return 0;
 }
 

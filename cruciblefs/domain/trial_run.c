@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which accelerator the machines get: decided once per host boot, kernel, engine and guest by a trial boot (vmm/trial.h), which the launcher
- * starts like any engine, and remembered in <store>/state/trial.json. Until then starting sandboxes wait. */
+/* Which accelerator the machines get: decided once per host boot, kernel, engine and guest by a trial boot
+ * (vmm/trial.h), which the launcher starts like any engine, and remembered in <store>/state/trial.json. Until then
+ * starting sandboxes wait. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 #include "cruciblefs/domain/priv.h"
 #include "vmm/trial.h"
 
-#define OUTCOME "trial.json"
-#define TRIAL_MEMORY_MIB 512u
+#define OUTCOME		   "trial.json"
+#define TRIAL_MEMORY_MIB   512u
 #define TRIAL_OVERHEAD_MIB 256u
 
 struct trial_run {
@@ -35,7 +36,8 @@ static void decided(struct registry *r, const struct trial_outcome *o)
 	r->accel = o->accel;
 	r->trial = TRIAL_DONE;
 	snprintf(r->accel_reason, sizeof(r->accel_reason), "%s", o->reason);
-	log_info("event=accel accel=%s reason=%s", engine_accel_name(o->accel), log_quote(o->reason, words, sizeof(words)));
+	log_info("event=accel accel=%s reason=%s", engine_accel_name(o->accel),
+		 log_quote(o->reason, words, sizeof(words)));
 	waitq_wake(&r->trial_waitq);
 }
 
@@ -60,7 +62,8 @@ static void on_done(void *arg, const struct trial_outcome *o)
 
 	trial_free(t->trial);
 	buf_init(&b, 8192);
-	if (trial_outcome_format(&t->key, &answer, &b) < 0 || fd_replace(r->state_fd, OUTCOME, b.data, b.len, 0644, false) < 0)
+	if (trial_outcome_format(&t->key, &answer, &b) < 0 ||
+	    fd_replace(r->state_fd, OUTCOME, b.data, b.len, 0644, false) < 0)
 		log_warn("event=trial-not-remembered next=tried-again-at-the-next-start");
 	buf_fini(&b);
 	run_free(t);
@@ -121,7 +124,8 @@ static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, s
 		trial_spawned(t->trial, code, words[0] ? words : strerror(-code), -1);
 }
 
-static void on_spawn(void *arg, struct trial *trial, const struct engine_command *cmd, const int *fds, size_t nfds, int log)
+static void on_spawn(void *arg, struct trial *trial, const struct engine_command *cmd, const int *fds, size_t nfds,
+		     int log)
 {
 	struct trial_run *t = arg;
 	int r = nfds + 1 > ARRAY_LEN(t->fds) ? -E2BIG : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an open `cmd`, `stdin` or `import` gathers until its last close: in memory up to 64 KiB, then in <sandbox>/tmp/. */
+/* What an open `cmd`, `stdin` or `import` gathers until its last close: in memory up to 64 KiB, then in <sandbox>/tmp/.
+ */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,15 +12,17 @@
 #include "cruciblefs/domain/priv.h"
 
 #define UPLOAD_MEMORY_MAX (64u * 1024)
-#define UPLOADS_MAX 512u /* open ones, in all */
+#define UPLOADS_MAX	  512u /* open ones, in all */
+#define UPLOADS_UID_MAX	  128u /* of one user, so that nobody can take all */
 
 struct upload {
-	struct sandbox *s; /* a reference */
+	struct upload *next; /* of the registry's */
+	struct sandbox *s;   /* a reference */
 	enum upload_kind kind;
 	char *slot; /* or NULL */
 	struct cfs_who who;
 	struct buf mem;
-	int fd;	   /* of the spill file, or -1 */
+	int fd; /* of the spill file, or -1 */
 	char path[48];
 	uint64_t size;
 	bool failed; /* a write was refused: what was gathered is not the whole */
@@ -27,15 +30,27 @@ struct upload {
 
 static const char *const kind_words[] = { [UPLOAD_CMD] = "cmd", [UPLOAD_STDIN] = "stdin", [UPLOAD_IMPORT] = "import" };
 
-int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who, struct upload **ret, struct err *e)
+static unsigned count_open(const struct registry *r, const struct cfs_who *who)
+{
+	unsigned n = 0;
+
+	for (const struct upload *u = r->uploads; u; u = u->next)
+		n += !who || u->who.uid == who->uid;
+	return n;
+}
+
+int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const struct cfs_who *who,
+	       struct upload **ret, struct err *e)
 {
 	struct upload *u;
 
 	if (slot && !slot_find(s, slot))
 		return err_set(e, -ENOENT, "sandbox %s: exec/%s does not exist", s->name, slot);
-	if (s->reg->nuploads >= UPLOADS_MAX)
-		return err_set(e, -EMFILE, "sandbox %s: %s: %u commands are being written at once in all sandboxes", s->name,
-			       kind_words[kind], UPLOADS_MAX);
+	if (count_open(s->reg, NULL) >= UPLOADS_MAX || (who->uid && count_open(s->reg, who) >= UPLOADS_UID_MAX))
+		return err_set(e, -EMFILE,
+			       "sandbox %s: %s: too many commands are being written at once (%u of a user, %u in all); "
+			       "close some",
+			       s->name, kind_words[kind], UPLOADS_UID_MAX, UPLOADS_MAX);
 	u = calloc(1, sizeof(*u));
 	if (!u)
 		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
@@ -49,7 +64,8 @@ int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const
 	u->who = *who;
 	u->fd = -1;
 	buf_init(&u->mem, UPLOAD_MEMORY_MAX);
-	s->reg->nuploads++;
+	u->next = s->reg->uploads;
+	s->reg->uploads = u;
 	*ret = u;
 	return 0;
 }
@@ -63,7 +79,12 @@ void upload_abort(struct upload *u)
 		unlinkat(u->s->dirfd, u->path, 0);
 	fd_close(&u->fd);
 	buf_fini(&u->mem);
-	u->s->reg->nuploads--;
+	for (struct upload **at = &u->s->reg->uploads; *at; at = &(*at)->next) {
+		if (*at == u) {
+			*at = u->next;
+			break;
+		}
+	}
 	sandbox_unref(u->s);
 	free(u->slot);
 	free(u);
@@ -102,13 +123,16 @@ static int refuse(struct upload *u, size_t len, const void *data, struct err *e)
 	if (s->gone)
 		return err_set(e, -ENOENT, "sandbox %s: removed", s->name);
 	if (u->size + len > max)
-		return err_set(e, -EFBIG, "sandbox %s: %s: more than %" PRIu64 " bytes%s", s->name, kind_words[u->kind], max,
-			       u->kind == UPLOAD_CMD ? "; put the data into fs/ or stdin" : " (disk_mib)");
+		return err_set(e, -EFBIG, "sandbox %s: %s: more than %" PRIu64 " bytes%s", s->name, kind_words[u->kind],
+			       max, u->kind == UPLOAD_CMD ? "; put the data into fs/ or stdin" : " (disk_mib)");
 	if (u->kind == UPLOAD_CMD && memchr(data, '\0', len))
-		return err_set(e, -EINVAL, "sandbox %s: cmd: a NUL byte: a command is text; put binary data into fs/ or stdin", s->name);
+		return err_set(e, -EINVAL,
+			       "sandbox %s: cmd: a NUL byte: a command is text; put binary data into fs/ or stdin",
+			       s->name);
 	if (u->kind != UPLOAD_STDIN && !u->slot && s->nwaiting >= BOX_QUEUE_MAX)
-		return err_set(e, -EBUSY, "sandbox %s: the queue is full: %u commands wait; mkdir exec/NAME runs one beside them", s->name,
-			       BOX_QUEUE_MAX);
+		return err_set(e, -EBUSY,
+			       "sandbox %s: the queue is full: %u commands wait; mkdir exec/NAME runs one beside them",
+			       s->name, BOX_QUEUE_MAX);
 	return 0;
 }
 
@@ -119,8 +143,9 @@ int upload_write(struct upload *u, const void *data, size_t len, struct err *e)
 
 	e = e ? e : &own;
 	if (u->failed)
-		return err_set(e, -EIO, "sandbox %s: %s: an earlier write of this descriptor was refused; open it again", u->s->name,
-			       kind_words[u->kind]);
+		return err_set(e, -EIO,
+			       "sandbox %s: %s: an earlier write of this descriptor was refused; open it again",
+			       u->s->name, kind_words[u->kind]);
 	r = refuse(u, len, data, e);
 	if (!r) {
 		bool in_memory = u->fd < 0 && u->mem.len + len <= UPLOAD_MEMORY_MAX;

@@ -82,7 +82,8 @@ static int setup(void **state)
 	snprintf(w->engine.name, sizeof(w->engine.name), "qemu");
 	w->store_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(w->store_fd >= 0);
-	static const char *const dirs[] = { "run", "state", "boot", "boot/b1", "profiles", "profiles/base", "profiles/half" };
+	static const char *const dirs[] = { "run",	"state",	 "boot",	 "boot/b1",
+					    "profiles", "profiles/base", "profiles/half" };
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		assert_int_equal(mkdirat(w->store_fd, dirs[i], 0755), 0);
 	put(w, "boot/b1/vmlinux", "k");
@@ -223,7 +224,8 @@ static void box_progress(struct world *w, uint64_t n)
 	box_say(w, BOX_PROGRESS, 0, &b);
 }
 
-/* -- tests ----------------------------------------------------------------------------------------------------------- */
+/* -- tests -----------------------------------------------------------------------------------------------------------
+ */
 
 static void test_names_and_quotas(void **state)
 {
@@ -257,16 +259,22 @@ static void test_attributes_have_ranges_and_words(void **state)
 		enum sandbox_attr a;
 		const char *text, *words;
 	} bad[] = {
-		{ ATTR_VCPUS, "0", "from 1 to 4" },	   { ATTR_VCPUS, "five", "whole number" }, { ATTR_MEMORY_MIB, "-1", "whole number" },
-		{ ATTR_MEMORY_MIB, "1e3", "whole number" }, { ATTR_FROM, "profile:none", "profile build none" },
-		{ ATTR_FROM, "../etc", "not profile:NAME" }, { ATTR_ENV, "novalue\n", "not KEY=VALUE" }, { ATTR_ENV, "=x\n", "not KEY=VALUE" },
+		{ ATTR_VCPUS, "0", "from 1 to 4" },
+		{ ATTR_VCPUS, "five", "whole number" },
+		{ ATTR_MEMORY_MIB, "-1", "whole number" },
+		{ ATTR_MEMORY_MIB, "1e3", "whole number" },
+		{ ATTR_FROM, "profile:none", "profile build none" },
+		{ ATTR_FROM, "../etc", "not profile:NAME" },
+		{ ATTR_ENV, "novalue\n", "not KEY=VALUE" },
+		{ ATTR_ENV, "=x\n", "not KEY=VALUE" },
 	};
 	struct err e;
 	struct buf b;
 
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		e = (struct err){ 0 };
-		assert_int_equal(sandbox_attr_store(s, bad[i].a, bad[i].text, strlen(bad[i].text), &root_user, &e), -EINVAL);
+		assert_int_equal(sandbox_attr_store(s, bad[i].a, bad[i].text, strlen(bad[i].text), &root_user, &e),
+				 -EINVAL);
 		if (!strstr(sandbox_error(s), bad[i].words))
 			fail_msg("\"%s\" does not say \"%s\"", sandbox_error(s), bad[i].words);
 	}
@@ -459,8 +467,11 @@ static void test_ctl_words(void **state)
 		const char *line;
 		int code;
 	} cases[] = {
-		{ "dance", -EINVAL }, { "start now", -EINVAL }, { "signal", -EINVAL },	 { "signal SIGNOPE", -EINVAL }, { "kill", -ENOENT },
-		{ "pause", -EBUSY },  { "resume", -EBUSY },	{ "stop", -EBUSY },	 { "extend x", -EINVAL },	{ "extend 10", 0 },
+		{ "dance", -EINVAL },	       { "start now", -EINVAL },
+		{ "signal", -EINVAL },	       { "signal SIGNOPE", -EINVAL },
+		{ "kill", -ENOENT },	       { "pause", -EBUSY },
+		{ "resume", -EBUSY },	       { "stop", -EBUSY },
+		{ "extend x", -EINVAL },       { "extend 10", 0 },
 		{ "kill-inherited", -ENOENT },
 	};
 
@@ -720,7 +731,8 @@ static void restart(struct world *w)
 	spin(w);
 }
 
-/* A running command older than a thousand ended ones, overtaken in its slot: its entry goes with its end, and nothing else must. */
+/* A running command older than a thousand ended ones, overtaken in its slot: its entry goes with its end, and nothing
+ * else must. */
 static void test_ending_all_forgets_none_too_early(void **state)
 {
 	struct world *w = *state;
@@ -887,9 +899,9 @@ static void test_links_of_a_box_lead_nowhere(void **state)
 		assert_int_equal(mkdirat(w->store_fd, secret, 0770), 0);
 		snprintf(secret, sizeof(secret), "sandboxes/%s/box/exec/%d/stdout", sandbox_uuid(victim), (int)n);
 		put(w, secret, "secret");
-		snprintf(cmd, sizeof(cmd), "cd %s/sandboxes/%s/box && mv %s ../moved-%d && ln -s ../../%s%s/box/%s %s", w->dir, sandbox_uuid(s),
-			 whole ? "exec" : "exec/1", whole, whole ? "" : "../", sandbox_uuid(victim), whole ? "exec" : "exec/1",
-			 whole ? "exec" : "exec/1");
+		snprintf(cmd, sizeof(cmd), "cd %s/sandboxes/%s/box && mv %s ../moved-%d && ln -s ../../%s%s/box/%s %s",
+			 w->dir, sandbox_uuid(s), whole ? "exec" : "exec/1", whole, whole ? "" : "../",
+			 sandbox_uuid(victim), whole ? "exec" : "exec/1", whole ? "exec" : "exec/1");
 		assert_int_equal(system(cmd), 0);
 		assert_int_equal(exec_output_bytes(s, sandbox_exec(s, n), 1), 0);
 		assert_true(exec_open_output(s, sandbox_exec(s, n), 1, &fd) < 0);
