@@ -62,8 +62,9 @@ static int make_pipe(int *ret_ours, int *ret_theirs, bool we_write, struct err *
 	*ret_ours = fds[we_write];
 	*ret_theirs = fds[!we_write];
 	fd_set_nonblock(*ret_ours, true);
-	/* Larger pieces, fewer switches between command and agent. Where it is refused the default does. */
-	fcntl(*ret_ours, F_SETPIPE_SZ, PIPE_BYTES);
+	/* Of output, larger pieces: fewer switches between command and agent. Where it is refused the default does. */
+	if (!we_write)
+		fcntl(*ret_ours, F_SETPIPE_SZ, PIPE_BYTES);
 	return 0;
 }
 

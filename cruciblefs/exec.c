@@ -84,7 +84,8 @@ static int show_status(const struct cfs_about *a, struct buf *out)
 /* An entry is a row. */
 /* clang-format off */
 static const struct cfs_entry exec_entries[] = {
-	{ .name = "cmd", .kind = &cfs_kind_text, .mode = 0400, .show = cfs_show_command },
+	/* A stream, though it does not grow: it may have 8 MiB, a thousand times, and a text is held in memory while it is known. */
+	{ .name = "cmd", .kind = &cfs_kind_stream, .mode = 0400, .arg = 0, .stream = &cfs_output },
 	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .stream = &cfs_output },
 	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .stream = &cfs_output },
 	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = cfs_bind_done, .show = cfs_show_record },

@@ -156,8 +156,8 @@ const char *exec_status_name(const struct execution *x); /* queued running done 
 uint64_t exec_changed_ns(const struct execution *x);	 /* wall clock; of result.json once done */
 /* The record's text. -ENOENT before the end. */
 int exec_record(struct sandbox *s, struct execution *x, struct buf *out);
-/* A descriptor for reading `stdout` (1) or `stderr` (2): a regular file, checked; before the first byte an empty one.
- * Caller closes. */
+/* A descriptor for reading the command (0), `stdout` (1) or `stderr` (2): a regular file, checked; output before its
+ * first byte: an empty one. Caller closes. */
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd);
 uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which); /* held in the file now */
 

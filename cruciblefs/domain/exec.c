@@ -200,13 +200,15 @@ int exec_record(struct sandbox *s, struct execution *x, struct buf *out)
 	return x->state == EXEC_DONE ? read_file(s, x->n, "result.json", out) : -ENOENT;
 }
 
+static const char *const output_name[] = { "cmd", "stdout", "stderr" };
+
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd)
 {
-	const char *name = which == 2 ? "stderr" : "stdout";
+	const char *name = output_name[which];
 	AUTO_FD dir = -1;
 	int r = open_file(s, x->n, name, ret_fd);
 
-	if (r != -ENOENT)
+	if (r != -ENOENT || which == 0)
 		return r;
 	/* Before the first byte: made empty here, the box appends to it later. */
 	dir = box_exec_open(s->boxfd, x->n);
@@ -218,7 +220,7 @@ uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which)
 	AUTO_FD dir = box_exec_open(s->boxfd, x->n);
 	struct stat st;
 
-	if (dir < 0 || fstatat(dir, which == 2 ? "stderr" : "stdout", &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (dir < 0 || fstatat(dir, output_name[which], &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	return S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
 }

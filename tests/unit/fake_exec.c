@@ -260,8 +260,16 @@ int exec_record(struct sandbox *s, struct execution *x, struct buf *out)
 
 int exec_open_output(struct sandbox *s, struct execution *x, int which, int *ret_fd)
 {
+	AUTO_FD fd = -1;
+
 	(void)s;
-	return fake_reopen(x->out[which - 1], ret_fd);
+	if (which)
+		return fake_reopen(x->out[which - 1], ret_fd);
+	fd = memfd_create("cmd", MFD_CLOEXEC);
+	if (fd < 0 || fd_write_all(fd, x->cmd, x->cmd_len) < 0)
+		return -EIO;
+	*ret_fd = take_fd(&fd);
+	return 0;
 }
 
 static uint64_t fd_size(int fd)
@@ -274,7 +282,7 @@ static uint64_t fd_size(int fd)
 uint64_t exec_output_bytes(struct sandbox *s, struct execution *x, int which)
 {
 	(void)s;
-	return fd_size(x->out[which - 1]);
+	return which ? fd_size(x->out[which - 1]) : x->cmd_len;
 }
 
 void fake_print(struct sandbox *s, uint64_t n, int which, const char *text)

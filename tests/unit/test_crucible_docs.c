@@ -253,6 +253,12 @@ int main(void)
 		cmocka_unit_test(test_zsh_and_fish_know_every_name),
 	};
 
+	const char *top = getenv("CRUCIBLE_TOP"); /* the runner's: its tests have folders of their own */
+
+	if (top && chdir(top) < 0) {
+		perror(top);
+		return 1;
+	}
 	if (access(MAN, R_OK) < 0) {
 		fprintf(stderr, "skipped: not in the top directory of the sources\n");
 		return 77;

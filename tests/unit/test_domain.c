@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's domain on a store of its own, with a launcher that starts nothing and a box that the test plays. */
+/* The daemon's domain on a store of its own, with a launcher that starts nothing and a box that the test plays.
+ * More than 800 lines, because all of it is one world (store, launcher, box) and what is asked of it; each test is
+ * short. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

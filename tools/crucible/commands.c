@@ -15,7 +15,8 @@ const struct command commands[] = {
 		.name = "daemon",
 		.words = "",
 		.summary = "run the daemon in the foreground (as root)",
-		.details = "Becomes crucibled, see cruciblefs(8). Without --mount and --store it takes what crucible.conf(5) says.",
+		.details =
+			"Becomes crucibled, see cruciblefs(8). Without --mount and --store it takes what crucible.conf(5) says.",
 		.run = cmd_daemon,
 		.opts = { OPT_STORE, OPT_CONFIG, OPT_LOG_LEVEL, OPT_SET },
 	},

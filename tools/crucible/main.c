@@ -93,6 +93,7 @@ static int run_command(struct cli *c, int argc, char **argv)
 static int run(struct cli *c, int argc, char **argv)
 {
 	static const enum opt_id none[] = { OPT_END };
+	char group[] = "sandbox";
 	int used = 0, r = args_parse(&c->args, none, argc - 1, argv + 1, true, &used, &c->err);
 
 	argc -= 1 + used;
@@ -108,8 +109,9 @@ static int run(struct cli *c, int argc, char **argv)
 		help_all();
 		return 0;
 	}
-	if (!command_is_group(argv[0]) && command_find(2, (char *[]){ "sandbox", argv[0] }, &used))
-		return err_set(&c->err, -EINVAL, "there is no command \"%s\"; say crucible sandbox %s", argv[0], argv[0]);
+	if (!command_is_group(argv[0]) && command_find(2, (char *[]){ group, argv[0] }, &used))
+		return err_set(&c->err, -EINVAL, "there is no command \"%s\"; say crucible sandbox %s", argv[0],
+			       argv[0]);
 	if (!command_is_group(argv[0]))
 		return err_set(&c->err, -EINVAL, "there is no command \"%s\"; crucible help lists them", argv[0]);
 	if (argc > 1 && strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0)
