@@ -254,8 +254,10 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 	int r;
 
 	if (!may_write(s, a)) {
-		r = err_set(e, -EBUSY, "sandbox %s: %s%s cannot change once it has started; make another one", s->name,
-			    is_number(a) ? "limits/" : "", attr_table[a].name);
+		r = err_set(e, -EBUSY, "sandbox %s: %s%s cannot change once it has started; %s", s->name,
+			    is_number(a) ? "limits/" : "", attr_table[a].name,
+			    a == ATTR_FROM || a == ATTR_DISK_MIB ? "make another one"
+								 : "stop it first (echo stop > ctl)");
 		goto fail;
 	}
 	r = attrs_copy(&old, &s->attrs);

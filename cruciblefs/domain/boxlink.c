@@ -210,6 +210,7 @@ static void on_done(struct sandbox *s, struct wire_rd *r)
 	if (!x || x->state == EXEC_DONE)
 		return;
 	s->spool_bytes = spool;
+	sandbox_ask_stat(s);
 	exec_set_state(s, x, EXEC_DONE);
 	if (error[0])
 		exec_tell_error(s, n, error);

@@ -74,7 +74,10 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		return err_set(e, -EBADMSG, "the launcher's list of what runs is malformed");
 	for (struct sandbox *s = r->first; s; s = next) {
 		next = s->next;
-		look_for_machine(s, s->spawned);
+		if (s->was_leased)
+			registry_destroy(r, s, &s->owner, "its lease was lost with the daemon before");
+		else
+			look_for_machine(s, s->spawned);
 	}
 	return 0;
 }

@@ -27,6 +27,7 @@ static struct json_object *to_json(struct sandbox *s)
 	json_object_object_add(o, "gid", json_object_new_int64(s->owner.gid));
 	json_object_object_add(o, "created_ns", json_object_new_uint64(s->created_ns));
 	json_object_object_add(o, "started_ns", json_object_new_uint64(s->started_ns));
+	json_object_object_add(o, "leased", json_object_new_boolean(s->leases > 0));
 	json_object_object_add(o, "status", json_object_new_string(sandbox_status_name(s->status)));
 	json_object_object_add(o, "error", json_text(s->error, strlen(s->error)));
 	json_object_object_add(o, "slot", json_object_new_int64(s->slot));
@@ -103,6 +104,9 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 	    (r = json_get_u64(o, "box_uid", 0, UINT32_MAX, &box_uid, e)) < 0 ||
 	    (r = json_get_u64(o, "created_ns", 0, UINT64_MAX, &s->created_ns, e)) < 0 ||
 	    (r = json_get_u64(o, "started_ns", 0, UINT64_MAX, &s->started_ns, e)) < 0)
+		return r;
+	r = json_get_bool(o, "leased", &s->was_leased, e);
+	if (r < 0)
 		return r;
 	if (!uuid || strlen(uuid) != LAUNCH_UUID_LEN || !name || cfs_name_check(name) < 0 || !status)
 		return err_set(e, -EINVAL, "uuid, name or status missing or malformed");

@@ -79,6 +79,7 @@ struct sandbox {
 	struct slot *slots;
 	unsigned nslots;
 	unsigned leases;
+	bool was_leased; /* when the daemon before us wrote it down */
 	uint64_t spool_bytes;
 
 	/* The machine. */
@@ -154,7 +155,8 @@ int registry_load_defaults(struct registry *r, struct err *e);
 #define REMOVAL_PREFIX ".gone-" /* a sandbox's directory on its way out: prefix and uuid */
 void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
-void sandbox_changed(struct sandbox *s); /* mtime and wake */
+void sandbox_changed(struct sandbox *s);  /* mtime and wake */
+void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
 uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);

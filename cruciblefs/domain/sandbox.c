@@ -393,7 +393,7 @@ static void on_stat(void *arg, int code, const char *words, struct wire_rd *r, s
 	sandbox_unref(s);
 }
 
-static void ask_stat(struct sandbox *s)
+void sandbox_ask_stat(struct sandbox *s)
 {
 	struct buf b;
 
@@ -414,7 +414,7 @@ int sandbox_usage_json(struct sandbox *s, struct buf *out)
 
 	if (!o)
 		return -ENOMEM;
-	ask_stat(s);
+	sandbox_ask_stat(s);
 	json_object_object_add(o, "cpu_ms", json_object_new_uint64(s->stat.cpu_usec / 1000));
 	json_object_object_add(o, "memory_bytes", json_object_new_uint64(s->stat.memory_bytes));
 	json_object_object_add(o, "memory_peak_bytes", json_object_new_uint64(s->stat.memory_peak_bytes));
@@ -433,7 +433,10 @@ int sandbox_usage_json(struct sandbox *s, struct buf *out)
 
 void sandbox_lease_open(struct sandbox *s)
 {
-	s->leases++;
+	/* Kept in the store: a daemon that is killed takes every descriptor of the mount along, so its successor ends
+	 * what was leased (lifecycle.c). */
+	if (s->leases++ == 0)
+		sandbox_save(s, NULL);
 }
 
 void sandbox_lease_close(struct sandbox *s)

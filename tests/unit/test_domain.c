@@ -318,6 +318,18 @@ static void test_what_is_in_the_store_survives_the_daemon(void **state)
 	buf_fini(&b);
 }
 
+static void test_a_lease_does_not_outlive_the_daemon(void **state)
+{
+	struct world *w = *state;
+
+	sandbox_lease_open(make(w, "leased", &alice));
+	make(w, "free", &alice);
+	bring_down(w);
+	bring_up(w);
+	assert_null(registry_find(w->reg, "leased"));
+	assert_non_null(registry_find(w->reg, "free"));
+}
+
 static void test_a_half_made_sandbox_is_not_one(void **state)
 {
 	struct world *w = *state;
@@ -980,6 +992,7 @@ int main(void)
 		T(test_names_and_quotas),
 		T(test_attributes_have_ranges_and_words),
 		T(test_what_is_in_the_store_survives_the_daemon),
+		T(test_a_lease_does_not_outlive_the_daemon),
 		T(test_a_half_made_sandbox_is_not_one),
 		T(test_uploads_refuse_early_and_commit_once),
 		T(test_a_start_that_fails_is_in_the_record),
