@@ -176,6 +176,9 @@ void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_perc
 		unenforced_add(u, "cgroups: cannot set the memory limit of all commands");
 	if (l->pids && pids && write_u64(l->cmds_fd, "pids.max", pids) < 0)
 		unenforced_add(u, "cgroups: cannot set the limit of processes");
+	/* What a fork bomb leaves behind lives on when its command has ended: the next command must still be able to
+	 * begin. */
+	l->tasks_of_one = pids - pids / 8;
 	if (!l->cpu)
 		return;
 	if (cpu_percent)
@@ -217,6 +220,7 @@ static void make_name(struct limits *l, const char *label, char out[64])
 int cgroup_make(struct limits *l, const struct cgroup_limits *want, struct cgroup *ret, struct err *e)
 {
 	struct cgroup c = CGROUP_NONE;
+	uint64_t pids = l->pids ? smaller_limit(want->pids, l->tasks_of_one) : 0;
 	int r;
 
 	if ((want->memory_bytes && !l->memory) || (want->pids && !l->pids))
@@ -233,8 +237,8 @@ int cgroup_make(struct limits *l, const struct cgroup_limits *want, struct cgrou
 	r = c.fd < 0 ? -errno : 0;
 	if (r == 0 && want->memory_bytes)
 		r = write_u64(c.fd, "memory.max", want->memory_bytes);
-	if (r == 0 && want->pids)
-		r = write_u64(c.fd, "pids.max", want->pids);
+	if (r == 0 && pids)
+		r = write_u64(c.fd, "pids.max", pids);
 	if (r < 0) {
 		cgroup_remove(l, &c);
 		return err_set(e, r, "cgroup of the command: limits: %s", strerror(-r));

@@ -16,6 +16,7 @@ struct limits {
 	int cmds_fd;		      /* -1: no cgroups */
 	bool memory, pids, cpu;	      /* these controllers work in `cmds` and below */
 	uint64_t tasks, memory_bytes; /* what all commands together may have at most; 0: not known */
+	uint64_t tasks_of_one;	      /* what one command may have of that; 0: no limit */
 	uint64_t serial;	      /* names of command cgroups: never the same twice */
 };
 
