@@ -78,6 +78,7 @@ endif
 endif
 endif
 
+comma := ,
 LIBS :=
 PROGS :=
 UNIT :=

@@ -4,7 +4,7 @@ LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,attr.c boxlink.c config.c disk.c exec.c fscall.c health.c host.c journal.c \
 	down.c lifecycle.c persist.c profile.c registry.c removal.c sandbox.c slot.c start.c trial_run.c upload.c)
 
-UNIT += test_pool test_waitq test_config test_domain
+UNIT += test_pool test_waitq test_config test_domain test_domain_fault
 test_pool_SRCS := tests/unit/test_pool.c
 test_pool_LIBS := base
 test_waitq_SRCS := tests/unit/test_waitq.c
@@ -12,6 +12,13 @@ test_waitq_LIBS := base
 test_config_SRCS := tests/unit/test_config.c cruciblefs/domain/config.c
 test_config_LIBS := base
 # The fake's launcher_call() is there before the archive's is looked for.
-test_domain_SRCS := tests/unit/test_domain.c tests/unit/fake_launcher.c
+test_domain_SRCS := tests/unit/test_domain.c tests/unit/domain_world.c tests/unit/fake_launcher.c
 test_domain_LIBS := cfsdomain launch vmm agentproto base
 test_domain_PKGS := json-c
+
+# tests/unit/fault.c stands in for these calls of everything that is linked.
+FAULT_CALLS := malloc calloc realloc strdup write mkdirat renameat fsync fchmod fchmodat socketpair pipe2 openat64
+test_domain_fault_SRCS := $(addprefix tests/unit/,test_domain_fault.c domain_world.c fake_launcher.c fault.c)
+test_domain_fault_LIBS := cfsdomain launch vmm agentproto base
+test_domain_fault_PKGS := json-c
+test_domain_fault_LDFLAGS := $(addprefix -Wl$(comma)--wrap=,$(FAULT_CALLS))

@@ -66,7 +66,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 {
 	bool had_machine = s->box_uid || s->spawned || s->start || s->link;
 	struct boxlink *link = s->link;
-	struct buf b;
+	uint8_t uuid[LAUNCH_UUID_BYTES];
 	int r;
 
 	if (s->down_pending)
@@ -87,14 +87,13 @@ void sandbox_down(struct sandbox *s, const char *words)
 		settle_and_tell(s);
 		return;
 	}
-	buf_init(&b, 64);
-	r = wire_put_str(&b, s->uuid);
+	launch_uuid_encode(s->uuid, uuid);
 	sandbox_ref(s);
-	if (!r)
-		r = launcher_call(s->reg->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, on_killed, s);
-	buf_fini(&b);
+	r = launcher_call(s->reg->launcher, LAUNCH_KILL, uuid, sizeof(uuid), NULL, 0, on_killed, s);
 	s->reg->ndowns += !r;
 	if (r < 0) {
+		/* No memory to wait for the answer with: it must end all the same. */
+		launcher_call(s->reg->launcher, LAUNCH_KILL, uuid, sizeof(uuid), NULL, 0, NULL, NULL);
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name,
 			s->uuid, strerror(-r));
 		settle_and_tell(s);

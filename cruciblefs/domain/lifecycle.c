@@ -56,19 +56,19 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 	for (uint32_t i = 0; i < n && !rd.bad; i++) {
 		char uuid[64];
 		struct sandbox *s;
-		struct buf b;
+		uint8_t raw[LAUNCH_UUID_BYTES];
 
 		wire_str(&rd, uuid, sizeof(uuid));
+		if (strlen(uuid) != LAUNCH_UUID_LEN)
+			continue;
 		s = rd.bad ? NULL : registry_by_uuid(r, uuid);
 		if (s)
 			s->spawned = true;
 		if (s || rd.bad)
 			continue;
 		log_info("uuid=%s event=stray-cgroup next=killed", uuid);
-		buf_init(&b, 64);
-		if (wire_put_str(&b, uuid) == 0)
-			launcher_call(r->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, NULL, NULL);
-		buf_fini(&b);
+		launch_uuid_encode(uuid, raw);
+		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
 	}
 	if (wire_done(&rd) < 0)
 		return err_set(e, -EBADMSG, "the launcher's list of what runs is malformed");

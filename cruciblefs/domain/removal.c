@@ -72,17 +72,37 @@ static void removal_done(struct pool_job *job)
 	free(m);
 }
 
+/* The first thing, and without asking for memory: from now on it is no sandbox, whatever fails after this. A name of
+ * its own tells the next start; where that cannot be had, a directory without sandbox.json does (persist.c). */
+static int disown_dir(struct registry *r, const char *uuid, const char *name)
+{
+	char path[LAUNCH_UUID_LEN + sizeof("/sandbox.json")];
+	int code;
+
+	if (renameat(r->sandboxes_fd, uuid, r->sandboxes_fd, name) == 0 || errno == ENOENT)
+		return 0;
+	code = -errno;
+	snprintf(path, sizeof(path), "%.36s/sandbox.json", uuid);
+	unlinkat(r->sandboxes_fd, path, 0);
+	return code;
+}
+
 void registry_remove_dir(struct registry *r, const char *uuid)
 {
-	struct removal *m = calloc(1, sizeof(*m));
+	char name[sizeof(REMOVAL_PREFIX) + LAUNCH_UUID_LEN];
+	struct removal *m;
+	int code;
 
+	snprintf(name, sizeof(name), "%s%.36s", REMOVAL_PREFIX, uuid);
+	code = disown_dir(r, uuid, name);
+	m = calloc(1, sizeof(*m));
 	if (!m)
 		return; /* the next start finds it */
 	m->job = (struct pool_job){ .run = removal_run, .done = removal_done };
-	snprintf(m->name, sizeof(m->name), "%s%.36s", REMOVAL_PREFIX, uuid);
+	memcpy(m->name, name, sizeof(name));
 	m->dirfd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (m->dirfd < 0 || (renameat(m->dirfd, uuid, m->dirfd, m->name) < 0 && errno != ENOENT)) {
-		m->result = -errno;
+	if (m->dirfd < 0 || code < 0) {
+		m->result = code < 0 ? code : -errno;
 		removal_done(&m->job);
 		return;
 	}

@@ -395,17 +395,15 @@ static void on_stat(void *arg, int code, const char *words, struct wire_rd *r, s
 
 void sandbox_ask_stat(struct sandbox *s)
 {
-	struct buf b;
+	uint8_t uuid[LAUNCH_UUID_BYTES];
 
 	if (s->stat_pending || !s->link || !s->reg->launcher)
 		return;
-	buf_init(&b, 256);
+	launch_uuid_encode(s->uuid, uuid);
 	sandbox_ref(s);
-	s->stat_pending = wire_put_str(&b, s->uuid) == 0 &&
-			  launcher_call(s->reg->launcher, LAUNCH_STAT, b.data, b.len, NULL, 0, on_stat, s) == 0;
+	s->stat_pending = launcher_call(s->reg->launcher, LAUNCH_STAT, uuid, sizeof(uuid), NULL, 0, on_stat, s) == 0;
 	if (!s->stat_pending)
 		sandbox_unref(s);
-	buf_fini(&b);
 }
 
 int sandbox_usage_json(struct sandbox *s, struct buf *out)

@@ -50,13 +50,11 @@ static void start_free(struct start *st)
 {
 	waitq_del(&st->trial);
 	if (st->has_slot && st->reg->launcher) {
-		struct buf b;
+		uint8_t slot[4];
 
 		/* Our hold only: the box and the engine have their own. */
-		buf_init(&b, 8);
-		if (wire_put_u32(&b, st->slot) == 0)
-			launcher_call(st->reg->launcher, LAUNCH_SLOT_FREE, b.data, b.len, NULL, 0, NULL, NULL);
-		buf_fini(&b);
+		launch_slot_encode(st->slot, slot);
+		launcher_call(st->reg->launcher, LAUNCH_SLOT_FREE, slot, sizeof(slot), NULL, 0, NULL, NULL);
 	}
 	if (st->s) {
 		if (st->s->start == st)

@@ -43,12 +43,11 @@ static void decided(struct registry *r, const struct trial_outcome *o)
 
 static void run_free(struct trial_run *t)
 {
-	struct buf b;
+	uint8_t slot[4];
 
-	buf_init(&b, 8);
-	if (t->has_slot && t->reg->launcher && wire_put_u32(&b, t->slot) == 0)
-		launcher_call(t->reg->launcher, LAUNCH_SLOT_FREE, b.data, b.len, NULL, 0, NULL, NULL);
-	buf_fini(&b);
+	launch_slot_encode(t->slot, slot);
+	if (t->has_slot && t->reg->launcher)
+		launcher_call(t->reg->launcher, LAUNCH_SLOT_FREE, slot, sizeof(slot), NULL, 0, NULL, NULL);
 	t->reg->trial_run = NULL;
 	free(t);
 }
@@ -73,12 +72,11 @@ static void on_done(void *arg, const struct trial_outcome *o)
 static void on_kill(void *arg)
 {
 	struct trial_run *t = arg;
-	struct buf b;
+	uint8_t uuid[LAUNCH_UUID_BYTES];
 
-	buf_init(&b, 64);
-	if (t->reg->launcher && wire_put_str(&b, t->uuid) == 0)
-		launcher_call(t->reg->launcher, LAUNCH_KILL, b.data, b.len, NULL, 0, NULL, NULL);
-	buf_fini(&b);
+	launch_uuid_encode(t->uuid, uuid);
+	if (t->reg->launcher)
+		launcher_call(t->reg->launcher, LAUNCH_KILL, uuid, sizeof(uuid), NULL, 0, NULL, NULL);
 }
 
 static void on_spawned(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)

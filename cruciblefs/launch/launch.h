@@ -85,6 +85,11 @@ int launch_spawn_encode(const struct launch_spawn *s, struct buf *out);
 /* argv points into @store (cap LAUNCH_ARGS_BYTES_MAX). -EBADMSG on anything out of bounds. */
 int launch_spawn_decode(const void *data, size_t len, struct launch_spawn *ret, char *store, size_t cap);
 
+/* Payloads of KILL, STAT and SLOT_FREE, written without asking for memory: these must go out when there is none. */
+#define LAUNCH_UUID_BYTES (4 + LAUNCH_UUID_LEN)
+void launch_uuid_encode(const char *uuid, uint8_t out[LAUNCH_UUID_BYTES]); /* @uuid: LAUNCH_UUID_LEN characters */
+void launch_slot_encode(uint32_t slot, uint8_t out[4]);
+
 struct launch_stat {
 	uint32_t tasks;	       /* alive in the engine's cgroup */
 	uint64_t memory_bytes; /* current, engine */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The payloads of launch.h, each with one writer and one parser. */
+#include <endian.h>
 #include <string.h>
 
 #include "cruciblefs/launch/launch_priv.h"
@@ -115,4 +116,17 @@ int launch_stat_decode(struct wire_rd *r, struct launch_stat *ret)
 		return -EBADMSG;
 	*ret = s;
 	return 0;
+}
+
+void launch_slot_encode(uint32_t slot, uint8_t out[4])
+{
+	uint32_t le = htole32(slot);
+
+	memcpy(out, &le, sizeof(le));
+}
+
+void launch_uuid_encode(const char *uuid, uint8_t out[LAUNCH_UUID_BYTES])
+{
+	launch_slot_encode(LAUNCH_UUID_LEN, out); /* a string: its length, its bytes */
+	memcpy(out + 4, uuid, LAUNCH_UUID_LEN);
 }

@@ -21,107 +21,8 @@
 #include "cruciblefs/domain/disk.h"
 #include "cruciblefs/domain/domain.h"
 #include "cruciblefs/sandbox.h"
-#include "tests/unit/fake_launcher.h"
+#include "tests/unit/domain_world.h"
 #include "vmm/box/box.h"
-
-static const struct cfs_who root_user = { 0, 0 }, alice = { 1001, 1001 };
-
-struct world {
-	char dir[64];
-	struct config cfg;
-	struct engine_info engine;
-	struct loop *loop;
-	struct pool *pool;
-	struct fake_launcher fake;
-	struct launcher *launcher;
-	struct registry *reg;
-	int store_fd;
-};
-
-static void put(struct world *w, const char *path, const char *text)
-{
-	assert_int_equal(fd_replace(w->store_fd, path, text, strlen(text), 0644, false), 0);
-}
-
-static void bring_up(struct world *w)
-{
-	struct err e = { 0 };
-
-	assert_int_equal(loop_new(&w->loop), 0);
-	assert_int_equal(pool_new(w->loop, 2, 64, &w->pool), 0);
-	w->fake.loop = w->loop;
-	w->launcher = fake_launcher_new(&w->fake);
-	assert_int_equal(registry_new(w->loop, &w->cfg, w->pool, w->store_fd, &w->engine, &w->reg, &e), 0);
-	assert_int_equal(registry_begin(w->reg, w->launcher, "\0\0\0\0", 4, &e), 0); /* nothing runs */
-	for (int i = 0; i < 5; i++)
-		loop_once(w->loop, 0);
-}
-
-static void bring_down(struct world *w)
-{
-	fd_close(&w->fake.box_fd);
-	fd_close(&w->fake.older_box_fd);
-	w->launcher = launcher_free(w->launcher);
-	w->reg = registry_free(w->reg);
-	w->pool = pool_free(w->pool);
-	w->loop = loop_free(w->loop);
-}
-
-static int setup(void **state)
-{
-	struct world *w = calloc(1, sizeof(*w));
-	struct err e = { 0 };
-	int fd;
-
-	snprintf(w->dir, sizeof(w->dir), "/tmp/crucible-test-domain-XXXXXX");
-	assert_non_null(mkdtemp(w->dir));
-	config_defaults(&w->cfg);
-	config_set(&w->cfg, "store", w->dir, &e);
-	config_set(&w->cfg, "accel", "tcg", &e);
-	config_set(&w->cfg, "max_sandboxes_per_uid", "3", &e);
-	config_set(&w->cfg, "memory_floor_mib", "0", &e);
-	config_set(&w->cfg, "disk_floor_mib", "0", &e);
-	snprintf(w->engine.name, sizeof(w->engine.name), "qemu");
-	w->store_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_true(w->store_fd >= 0);
-	static const char *const dirs[] = { "run",	"state",	 "boot",	 "boot/b1",
-					    "profiles", "profiles/base", "profiles/half" };
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
-		assert_int_equal(mkdirat(w->store_fd, dirs[i], 0755), 0);
-	put(w, "boot/b1/vmlinux", "k");
-	put(w, "boot/b1/initramfs", "i");
-	put(w, "profiles/base/root.img", "image");
-	put(w, "profiles/base/info.json", "{\"name\":\"base\",\"bootid\":\"b1\"}");
-	put(w, "profiles/half/root.img", "image");
-	put(w, "profiles/half/info.json", "{\"name\":\"half\",\"bootid\":\"gone\"}");
-	/* What disk_prepare() has qemu-img make: only the first bytes matter to the copy. */
-	fd = openat(w->store_fd, "state/overlay.qcow2", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	assert_int_equal(fd_write_all(fd, "QFI\xfb\0\0\0\3", 8), 0);
-	assert_int_equal(ftruncate(fd, 65536), 0);
-	close(fd);
-	bring_up(w);
-	*state = w;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct world *w = *state;
-	char cmd[128];
-
-	bring_down(w);
-	close(w->store_fd);
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", w->dir);
-	assert_int_equal(system(cmd), 0);
-	free(w);
-	return 0;
-}
-
-static void spin(struct world *w)
-{
-	for (int i = 0; i < 20; i++)
-		loop_once(w->loop, 0);
-}
 
 static struct sandbox *make(struct world *w, const char *name, const struct cfs_who *who)
 {
@@ -987,7 +888,7 @@ static void test_no_link_is_written_through_as_root(void **state)
 
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_names_and_quotas),
 		T(test_attributes_have_ranges_and_words),

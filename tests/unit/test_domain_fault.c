@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a sandbox, once for each allocation and system call in it that can fail: nothing crashes, nothing leaks
+ * (under the sanitizers), nothing half made stays, and the next sandbox works. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "agent/proto.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/msg.h"
+#include "tests/unit/domain_world.h"
+#include "tests/unit/fault.h"
+#include "vmm/box/box.h"
+
+#define FAULTS_MAX 5000u /* more calls than that, and the test has lost its way */
+
+/* What a box would say; the message may get lost on a failing call, as everything here. */
+static void box_say(struct world *w, uint16_t type, void (*fill)(struct buf *b))
+{
+	struct buf b;
+
+	if (w->fake.box_fd < 0)
+		return;
+	buf_init(&b, 4096);
+	fill(&b);
+	if (b.len)
+		msg_send(w->fake.box_fd, type, 0, b.data, b.len, NULL, 0);
+	buf_fini(&b);
+	spin(w);
+}
+
+static void fill_ready(struct buf *b)
+{
+	wire_put_u8(b, BOX_READY);
+	wire_put_str(b, "");
+	wire_put_str(b, "{\"kernel\":\"k\"}");
+}
+
+static void fill_progress(struct buf *b)
+{
+	wire_put_u64(b, 1);
+	wire_put_u8(b, 1);
+	wire_put_u64(b, 0);
+	wire_put_u64(b, 0);
+}
+
+static void fill_done(struct buf *b)
+{
+	wire_put_u64(b, 1);
+	wire_put_u32(b, 0);
+	wire_put_str(b, "");
+	wire_put_str(b, "");
+	wire_put_u64(b, 1);
+	wire_put_u64(b, 2);
+}
+
+static void on_fs(void *arg, int code, struct wire_rd *r)
+{
+	(void)code;
+	(void)r;
+	++*(int *)arg;
+}
+
+static void write_command(struct sandbox *s, const char *slot, const char *text)
+{
+	struct upload *u = NULL;
+	struct err e = { 0 };
+
+	if (upload_new(s, UPLOAD_CMD, slot, &root_user, &u, &e) < 0)
+		return;
+	if (upload_write(u, text, strlen(text), &e) < 0)
+		assert_true(e.msg[0] != '\0');
+	upload_commit(u);
+}
+
+/* Each step is tried whatever became of those before. */
+static void life(struct world *w)
+{
+	struct sandbox *s = NULL;
+	struct err e = { 0 };
+	struct buf out;
+	int answers = 0;
+
+	if (registry_create(w->reg, "a", &root_user, &s, &e) < 0) {
+		assert_true(e.msg[0] != '\0');
+		assert_null(registry_find(w->reg, "a"));
+		return;
+	}
+	sandbox_attr_store(s, ATTR_ENV, "A=1\n", 4, &root_user, &e);
+	slot_create(s, "side", &root_user, &e);
+	write_command(s, NULL, "true\n");
+	spin(w);
+	box_say(w, BOX_STATE, fill_ready);
+	box_say(w, BOX_PROGRESS, fill_progress);
+	sandbox_fs(s, AG_FS_STATFS, NULL, 0, &root_user, on_fs, &answers, NULL);
+	write_command(s, "side", "cat\n");
+	box_say(w, BOX_DONE, fill_done);
+	buf_init(&out, 1 << 20);
+	sandbox_info_json(s, &out);
+	sandbox_usage_json(s, &out);
+	registry_health_json(w->reg, &out);
+	registry_metrics(w->reg, &root_user, &out);
+	buf_fini(&out);
+	registry_rename(w->reg, s, "b", &root_user, &e);
+	sandbox_ctl(s, "stop", &root_user, &e);
+	spin(w);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+}
+
+static void assert_nothing_left(struct world *w, unsigned nth)
+{
+	int fd = openat(w->store_fd, "sandboxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+
+	if (!d)
+		fail_msg("after the fault at call %u (%s) sandboxes/: %s", nth, fault_name(), strerror(errno));
+	while ((ent = readdir(d))) {
+		if (ent->d_name[0] != '.')
+			fail_msg("after the fault at call %u (%s) sandboxes/%s stays", nth, fault_name(), ent->d_name);
+	}
+	closedir(d);
+}
+
+static void test_each_call_of_a_life_may_fail(void **state)
+{
+	struct world *w = *state;
+	unsigned nth = 1;
+	bool hit;
+
+	log_set_level(LOG_L_ERR); /* warnings are the point here */
+	do {
+		fault_arm(nth);
+		life(w);
+		hit = fault_disarm();
+		spin(w);
+		assert_int_equal(registry_count(w->reg), 0);
+		assert_int_equal(w->fake.slots_taken, w->fake.slots_freed);
+		/* Removal is the pool's: what it could not do is done at the next start. */
+		if (nth % 16 == 0 || !hit) {
+			bring_down(w);
+			bring_up(w);
+			bring_down(w);
+			assert_nothing_left(w, nth);
+			w->fake = (struct fake_launcher){ 0 };
+			bring_up(w);
+		}
+	} while (hit && ++nth < FAULTS_MAX);
+	assert_false(hit);
+	/* It would be a poor life that makes no calls. */
+	assert_true(nth > 100);
+	print_message("%u calls were made to fail\n", nth - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_each_call_of_a_life_may_fail, world_setup, world_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
