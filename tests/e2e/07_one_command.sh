@@ -43,7 +43,7 @@ one 'xargs, three children' $'x\ny\nz'
 install -m 600 a "$A/cmd"
 one 'install' first
 if command -v rsync >/dev/null; then
-	rsync --inplace a "$A/cmd"
+	rsync --ignore-times --inplace a "$A/cmd" # the last command may be as long and of the same second
 	one 'rsync' first
 fi
 printf 'echo no newline' >"$A/cmd"
