@@ -65,8 +65,8 @@ static void take_agents_place(const struct guest *g)
 		fd_close(&fd);
 	setrlimit(RLIMIT_NOFILE, &nofile);
 	setpriority(PRIO_PROCESS, 0, NICE);
-	/* First in line, but no pushing in: woken by each small write of a command, the agent would take the processor away from it
-	 * thousands of times a second, and every switch costs more than the write. */
+	/* First in line, but no pushing in: woken by each small write of a command, the agent would take the processor
+	 * away from it thousands of times a second, and every switch costs more than the write. */
 	sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){ 0 });
 }
 
