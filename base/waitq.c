@@ -12,6 +12,7 @@ static void unlink_waiter(struct waiter *w)
 {
 	struct waitq *q = w->q;
 
+	assert(q);
 	*(w->prev ? &w->prev->next : &q->first) = w->next;
 	*(w->next ? &w->next->prev : &q->last) = w->prev;
 	w->prev = w->next = NULL;
