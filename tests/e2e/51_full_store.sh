@@ -17,7 +17,7 @@ on_exit_full() {
 	umount -l "$STORE"
 	exit "$rc"
 }
-make_store "$STORE"
+make_store "$STORE" tiny
 start_daemon --set disk_floor_mib=0
 ready_sandbox a
 A=$RUN/a

@@ -187,7 +187,7 @@ assert_eq "$(bounded "$CRUCIBLE" events -f | head -n 1 | wc -l)" 1
 ok profile ls
 assert_match "$OUT" '^tiny '
 ok profile ls -o json
-assert_json "$OUT" 0.name '"tiny"'
+assert_match "$OUT" '"name": ?"tiny"'
 ok version -o json
 assert_json "$OUT" daemon '=~^[0-9]'
 ok doctor

@@ -281,15 +281,17 @@ as_user() { # UID COMMAND…
 
 # A store with boot/ and profiles/ of the shared one: hard links where that is possible. The launcher follows no symbolic
 # link and crosses no mount below the store, so these are none.
-make_store() { # DIR
-	local part
+make_store() { # DIR [PROFILE…]: all that the test store has, or these
+	local dir=$1 part built=("$TESTSTORE"/profiles/*)
+	shift
 
 	[ -f "$TESTSTORE/profiles/tiny/root.img" ] || fail "$TESTSTORE holds no profile tiny: make teststore"
-	mkdir -p "$1"
-	for part in boot profiles; do
-		cp -al "$TESTSTORE/$part" "$1/" 2>/dev/null && continue
-		rm -rf "${1:?}/$part"
-		cp -a --reflink=auto --sparse=always "$TESTSTORE/$part" "$1/"
+	mkdir -p "$dir/profiles"
+	[ $# -gt 0 ] || set -- "${built[@]##*/}"
+	for part in boot "${@/#/profiles/}"; do
+		cp -al "$TESTSTORE/$part" "$dir/$part" 2>/dev/null && continue
+		rm -rf "${dir:?}/$part"
+		cp -a --reflink=auto --sparse=always "$TESTSTORE/$part" "$dir/$part"
 	done
 }
 
