@@ -54,17 +54,16 @@ check-unit: $(TEST_UNIT) $(TEST_FUZZ) all ## unit tests, and the fuzz targets ov
 check-e2e: all teststore ## end to end: the daemon, the mount and guests; E2E='01_hello 2*' takes some
 	$(Q)$(RUNNER) -t 300 $(E2E_SPECS)
 
-# What the sanitized daemon cannot be: under system call filters it may need calls that no release build makes; the
-# lists name them. Leaks count.
-SAN_ENV := ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:disable_coredump=1:handle_abort=1 \
-	UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=report_objects=0
+# Leaks count in the unit tests. Not end to end: the leak checker stops its process with ptrace from a helper, which a confined process
+# without /proc cannot allow; what daemon and box would leak, their unit tests show.
+SAN_ENV = ASAN_OPTIONS=detect_leaks=$(1):abort_on_error=0:disable_coredump=1:handle_abort=1 \
+	UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=report_objects=0 CRUCIBLE_BUILD=$(CURDIR)/build/san
 
 .PHONY: check-san
 check-san: teststore ## the same under address and undefined-behaviour sanitizers: unit, fuzz corpora, some end to end
 	$(Q)$(MAKE) --no-print-directory CONFIG=san san-programs
-	$(Q)$(SAN_ENV) CRUCIBLE_BUILD=$(CURDIR)/build/san $(RUNNER) -l san -t 600 \
-		$(patsubst $(B)/%,build/san/%,$(TEST_UNIT) $(FUZZ_SPECS)) \
-		$(foreach e,$(if $(E2E),$(E2E),$(E2E_SAN)),$(wildcard tests/e2e/$(e).sh))
+	$(Q)$(call SAN_ENV,1) $(RUNNER) -l san -t 600 $(patsubst $(B)/%,build/san/%,$(TEST_UNIT) $(FUZZ_SPECS))
+	$(Q)$(call SAN_ENV,0) $(RUNNER) -l san -t 600 $(foreach e,$(if $(E2E),$(E2E),$(E2E_SAN)),$(wildcard tests/e2e/$(e).sh))
 
 .PHONY: san-programs
 san-programs: all $(TEST_UNIT) $(TEST_FUZZ)
