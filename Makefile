@@ -79,6 +79,7 @@ endif
 endif
 
 comma := ,
+space := $(comma:,=) $(comma:,=)
 LIBS :=
 PROGS :=
 UNIT :=

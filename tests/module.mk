@@ -75,12 +75,15 @@ check-tsan: ## what threads share (loop, pool, log) under the thread sanitizer
 	$(Q)TSAN_OPTIONS=halt_on_error=1 $(RUNNER) -l tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))
 
 FUZZ_SECONDS ?= 20
+# One word a target, its arguments behind "::", as tests/run.sh takes them. New inputs go to a folder of the run, which comes first.
+smoke_args = -max_total_time=$(FUZZ_SECONDS) -timeout=10 -error_exitcode=1 -max_len=65536 -create_missing_dirs=1 -print_final_stats=1 \
+	-artifact_prefix=$(CURDIR)/build/test-logs/$(1)- found tests/fuzz/corpus/$(1)
+smoke_spec = $(subst $(space),::,$(strip build/fuzz/fuzz/$(1) $(smoke_args)))
 .PHONY: fuzz-smoke
 fuzz-smoke: ## each fuzz target under libFuzzer for FUZZ_SECONDS (20), from its corpus (clang)
 	$(Q)$(MAKE) --no-print-directory CONFIG=fuzz $(addprefix build/fuzz/fuzz/,$(FUZZ))
 	$(Q)mkdir -p build/test-logs
-	$(Q)$(RUNNER) -l smoke -t $$(($(FUZZ_SECONDS) + 60)) $(foreach f,$(FUZZ),build/fuzz/fuzz/$(f)::-max_total_time=$(FUZZ_SECONDS)::\
-	-timeout=10::-print_final_stats=1::-artifact_prefix=$(CURDIR)/build/test-logs/$(f)-::.::tests/fuzz/corpus/$(f))
+	$(Q)$(RUNNER) -l smoke -t $$(($(FUZZ_SECONDS) + 60)) $(foreach f,$(FUZZ),$(call smoke_spec,$(f)))
 
 .PHONY: lint
 lint: compile_commands.json ## formatters and analysers; each skips when its tool is absent
