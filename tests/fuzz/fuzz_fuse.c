@@ -19,6 +19,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 #define REQUESTS_MAX 300
+#define BATCH_MAX    8
 #define KNOWN_MAX    64
 #define DATA_MAX     4096u
 
@@ -363,7 +364,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	static char body[DATA_MAX + 1024];
 	static struct harness h;
 	struct fuse_getattr_in last = { 0 };
-	unsigned interrupts = 0;
+	unsigned interrupts = 0, batch = 0;
 
 	h = (struct harness){ .in = { data, data + len } };
 	start(&h);
@@ -386,8 +387,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		interrupts += opcode == FUSE_INTERRUPT;
 		send_request(&h, opcode, node, opcode == FUSE_INTERRUPT ? (1u << 21) + h.unique : h.unique, op & 1,
 			     body, n);
-		if (byte(&h.in) & 3) /* else in one batch with the next */
+		/* Else in one batch with the next; the socket holds only so many. */
+		if ((byte(&h.in) & 3) || ++batch == BATCH_MAX) {
+			batch = 0;
 			run(&h);
+		}
 	}
 	/* libfuse keeps each interrupt that found no request, and drops one of them with each later request. */
 	for (unsigned i = 0; i <= interrupts; i++) {
