@@ -15,7 +15,7 @@
 # shellcheck disable=SC3013 # test -nt: dash and busybox have it, and it saves a process a build
 set -eu
 
-build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev
+build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev'
 run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'

@@ -8,7 +8,9 @@
  * box.
  *
  * States of a struct engine (calls allowed -> next):
- *   CONNECTING  none                          -> RUNNING when the monitor answered (event ENGINE_EV_UP), GONE
+ *   CONNECTING  none                          -> RUNNING (cold boot) or INCOMING (generic) when the monitor answered
+ *                                                (event ENGINE_EV_UP), GONE
+ *   INCOMING    assign_disk, load, quit       -> PAUSED after load, GONE
  *   RUNNING     pause, quit                   -> PAUSED, GONE
  *   PAUSED      resume, save, quit            -> RUNNING, GONE
  *   GONE        free                          (event ENGINE_EV_GONE was sent)                                     */
@@ -44,10 +46,14 @@ enum engine_fd {
 	ENGINE_FD_CONTROL,
 	ENGINE_FD_BULK,
 	ENGINE_FD_CONSOLE,
-	ENGINE_FD_BASE,
-	ENGINE_FD_OVERLAY,
+	ENGINE_FD_MEMORY, /* SOCK_SEQPACKET to the preload library (vmm/preload/preload.h); the box has the other end */
 	ENGINE_FD_COUNT
 };
+
+/* Every machine has a disk of one size, so that all of one shape are alike; the file system in it grows to what the
+ * sandbox asked for, and the block server enforces that. */
+#define ENGINE_DISK_BYTES  (64ull << 30)
+#define ENGINE_BLOCKS_PATH "/run/blocks/nbd.sock" /* the block server, as the engine's process sees it */
 
 /* Machine classes (DESIGN.md): the next larger class is used, the exact number is enforced in the guest. */
 uint32_t engine_memory_class(uint32_t memory_mib); /* 256 512 1024 2048 4096; 0 beyond */
@@ -58,12 +64,17 @@ struct engine_machine {
 	uint32_t memory_mib; /* a class */
 	uint32_t vcpus;	     /* a class */
 	uint64_t tsc_khz;    /* of the host, measured once (engine_tsc_khz) */
-	const char *kernel;  /* path as the engine's process sees it: "/boot/<bootid>/vmlinux" */
+	/* Cold boot: paths as the engine's process sees them: "/boot/<bootid>/vmlinux". Both NULL: a generic machine that
+	 * waits for load() (-incoming defer, a placeholder for its disk), of this shape and otherwise of no one. */
+	const char *kernel;
 	const char *initrd;
-	bool disk; /* BASE (raw, read-only) and OVERLAY (qcow2, read-write) are handed over */
-	const char *base_format, *overlay_format; /* "raw", "qcow2" */
-	const char *append;			  /* more words for the kernel's command line, or NULL */
+	bool disk;		 /* cold boot: false: none (trial boots); generic ones always have one */
+	const char *disk_export; /* cold boot with a disk: its name at the block server */
+	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
+/* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>
+ * <CPU model>", without Debian's revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL */
+int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap);
 
 #define ENGINE_ARGS_MAX 96
 struct engine_command {
@@ -100,14 +111,20 @@ struct engine_ops {
 	/* The argument vector for @m; pure. -EINVAL for what this engine cannot do. */
 	int (*command)(const struct engine_machine *m, struct engine_command *ret, struct err *e);
 	/* Talk to a monitor. Takes @fd (also on failure). Does not block: ENGINE_EV_UP follows. -ENOMEM. */
-	int (*connect)(struct loop *l, int fd, const struct engine_events *ev, void *arg, struct engine **ret,
-		       struct err *e);
+	/* @generic: it was started without a kernel. */
+	int (*connect)(struct loop *l, int fd, bool generic, const struct engine_events *ev, void *arg,
+		       struct engine **ret, struct err *e);
 	/* Calls return 0 (@fn will be called) or -errno (-EBUSY wrong state, -EPIPE gone, -ENOMEM). @timeout_ms bounds
 	 * each. */
 	int (*pause)(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	int (*resume)(struct engine *g, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Device state (not RAM) into @fd (borrowed until @fn); PAUSED only. */
 	int (*save)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
+	/* INCOMING only: the disk is @export_name at the block server from now on. Before load(). */
+	int (*assign_disk)(struct engine *g, const char *export_name, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
+	/* INCOMING only, after the memory was put in place (preload.h): device state from @fd (borrowed until @fn). PAUSED
+	 * then, whatever the machine was when it was saved. */
+	int (*load)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills
 	 * the cgroup. */
 	int (*quit)(struct engine *g);

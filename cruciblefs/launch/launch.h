@@ -53,7 +53,13 @@ enum launch_type {
 	LAUNCH_TYPE_COUNT,
 };
 
-enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_KIND_COUNT };
+/* PAGER and STORE are one each: slot is not used (uids: LAUNCH_UID_PAGER, LAUNCH_UID_STORE beyond uid_base; gid: the
+ * service gid), uuid is LAUNCH_UUID_PAGER or LAUNCH_UUID_STORE, and stands for them in KILL and EXIT_EVENT. */
+enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH_KIND_COUNT };
+#define LAUNCH_UID_PAGER  (1u + 2u * LAUNCH_SLOTS_MAX)
+#define LAUNCH_UID_STORE  (2u + 2u * LAUNCH_SLOTS_MAX)
+#define LAUNCH_UUID_PAGER "00000000-0000-0000-0000-000000000001"
+#define LAUNCH_UUID_STORE "00000000-0000-0000-0000-000000000002"
 
 #define LAUNCH_ARGS_MAX	      128
 #define LAUNCH_ARGS_BYTES_MAX (32 * 1024)
@@ -65,7 +71,11 @@ enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_KIND_COUNT };
  *else; stdin /dev/null, stdout and stderr: fds[0] (a log or console descriptor; it is not counted below). box:
  *<store>/sandboxes/<uuid>/box at /box (rw,nosuid,nodev,noexec), <store>/run at /run (ro). engine: <store>/boot at /boot
  *(ro: kernel and initramfs), /usr/share/{qemu,seabios}; /dev/{null,urandom}; a /dev/kvm node of its own when `kvm`;
- *PR_SET_THP_DISABLE. fds[1..] become descriptors 3, 4, … of the new process, in order. The slot's lock is inherited
+ *PR_SET_THP_DISABLE; <store>/blocks (the block server's socket) at /run/blocks; LD_PRELOAD of crucible-preload.so (shown
+ *at /preload.so), CRUCIBLE_PRELOAD_{SOCKET,RAM,UFFD} from `memory_fd` and `ram_bytes`, with an open /dev/userfaultfd that
+ *the launcher adds behind fds (a host without: -1, and "userfaultfd" in unenforced). pager: <store>/snapstore at /snapstore
+ *(ro), <store>/disks at /disks (rw), <store>/profiles at /profiles (ro); no memory limit. store: <store>/snapstore rw;
+ *nice 10. fds[1..] become descriptors 3, 4, … of the new process, in order. The slot's lock is inherited
  *behind them. */
 struct launch_spawn {
 	uint8_t kind;  /* enum launch_kind */
@@ -77,10 +87,12 @@ struct launch_spawn {
 	uint32_t pids;		 /* tasks; 0: none */
 	uint64_t io_bytes_per_s; /* on the store's disk; 0: none */
 	uint32_t nofile;	 /* RLIMIT_NOFILE */
+	uint64_t ram_bytes;	 /* engine: of the guest, for the preload library; 0: no preload library */
+	uint32_t memory_fd;	 /* engine: number (3, 4, …) of its socket to the box */
 	size_t argc;
 	const char *argv[LAUNCH_ARGS_MAX]; /* argv[0] is the program's name; the path is the launcher's configuration */
 };
-/* Wire order of the members as above: u8, u32, str, u8, u64, u32, u32, u64, u32, u32 argc, argc * str. */
+/* Wire order of the members as above: u8, u32, str, u8, u64, u32, u32, u64, u32, u64, u32, u32 argc, argc * str. */
 int launch_spawn_encode(const struct launch_spawn *s, struct buf *out);
 /* argv points into @store (cap LAUNCH_ARGS_BYTES_MAX). -EBADMSG on anything out of bounds. */
 int launch_spawn_decode(const void *data, size_t len, struct launch_spawn *ret, char *store, size_t cap);
