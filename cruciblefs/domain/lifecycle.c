@@ -61,7 +61,7 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		wire_str(&rd, uuid, sizeof(uuid));
 		if (strlen(uuid) != LAUNCH_UUID_LEN)
 			continue;
-		s = rd.bad ? NULL : registry_by_uuid(r, uuid);
+		s = rd.bad ? NULL : registry_by_machine(r, uuid);
 		if (s)
 			s->spawned = true;
 		if (s || rd.bad)
@@ -104,7 +104,7 @@ void registry_launcher_gone(struct registry *r)
 
 void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, int status)
 {
-	struct sandbox *s = registry_by_uuid(r, uuid);
+	struct sandbox *s = registry_by_machine(r, uuid);
 
 	/* What follows from it comes by the box's connection; this line says how it ended. */
 	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine",
@@ -116,7 +116,7 @@ void registry_check_shutdown(struct registry *r)
 	if (!r->shutting_down || !r->on_down || r->ndowns)
 		return;
 	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (s->start || s->link || s->down_pending || s->box_uid)
+		if (s->start || s->restore || s->link || s->down_pending || s->box_uid)
 			return;
 	}
 	loop_fn *done = r->on_down;
@@ -140,7 +140,7 @@ void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 	r->on_down_arg = arg;
 	for (struct sandbox *s = r->first; s; s = next) {
 		next = s->next;
-		if (s->start || s->link || s->box_uid)
+		if (s->start || s->restore || s->link || s->box_uid)
 			sandbox_stop(s, SHUTDOWN_GRACE_MS);
 	}
 	loop_defer(r->loop, check, r, NULL);

@@ -191,12 +191,10 @@ static int verb_resume(struct sandbox *s, const char *arg, const struct cfs_who 
 	return vm_verb(s, BOX_VM_RESUME, e);
 }
 
-static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
+static int to_box(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
 {
 	int r;
 
-	if (!s->nrunning && !s->nwaiting)
-		return err_set(e, -ENOENT, "sandbox %s: %s: no command runs", s->name, word);
 	if (!s->link)
 		return err_set(e, -EBUSY, "sandbox %s: %s: the machine is %s", s->name, word, status_words[s->status]);
 	r = boxlink_ctl(s->link, 0, verb, a, 0, on_ctl_done, sandbox_ref(s));
@@ -205,6 +203,13 @@ static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const c
 		return err_set(e, r, "sandbox %s: %s: %s", s->name, word, strerror(-r));
 	}
 	return 0;
+}
+
+static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
+{
+	if (!s->nrunning && !s->nwaiting)
+		return err_set(e, -ENOENT, "sandbox %s: %s: no command runs", s->name, word);
+	return to_box(s, verb, a, word, e);
 }
 
 static int verb_kill(struct sandbox *s, const char *arg, const struct cfs_who *who, struct err *e)
@@ -228,7 +233,9 @@ static int verb_kill_inherited(struct sandbox *s, const char *arg, const struct 
 {
 	(void)arg;
 	(void)who;
-	return err_set(e, -ENOENT, "sandbox %s: kill-inherited: it inherited no command", s->name);
+	if (!sandbox_inherits(s))
+		return err_set(e, -ENOENT, "sandbox %s: kill-inherited: it inherited no command", s->name);
+	return to_box(s, BOX_KILL_INHERITED, 0, "kill-inherited", e);
 }
 
 static int verb_extend(struct sandbox *s, const char *arg, const struct cfs_who *who, struct err *e)
@@ -312,6 +319,23 @@ static struct json_object *words_array(const char *comma_separated)
 	return a;
 }
 
+/* What the agent told of commands that run on from the snapshot; NULL: none. Borrowed from @g. */
+static struct json_object *inherited_of(struct json_object *g)
+{
+	struct json_object *a = NULL;
+
+	json_get_obj(g, "inherited", json_type_array, &a, NULL);
+	return a && json_object_array_length(a) ? a : NULL;
+}
+
+bool sandbox_inherits(struct sandbox *s)
+{
+	AUTO_JSON *g = NULL;
+	struct err e;
+
+	return s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0 && inherited_of(g);
+}
+
 static void add_guest(struct sandbox *s, struct json_object *o)
 {
 	AUTO_JSON *g = NULL;
@@ -324,6 +348,17 @@ static void add_guest(struct sandbox *s, struct json_object *o)
 	}
 	json_object_object_add(o, "kernel", json_text(kernel, strlen(kernel)));
 	json_object_object_add(o, "agent", json_text(agent, strlen(agent)));
+}
+
+static void add_inherited(struct sandbox *s, struct json_object *o)
+{
+	AUTO_JSON *g = NULL;
+	struct json_object *a = NULL;
+	struct err e;
+
+	if (s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0)
+		a = inherited_of(g);
+	json_object_object_add(o, "inherited", a ? json_object_get(a) : json_object_new_array());
 }
 
 static int put_line(struct json_object *o, struct buf *out)
@@ -352,7 +387,9 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(o, "owner", json_object_new_int64(s->owner.uid));
 	json_object_object_add(o, "status", json_object_new_string(status_words[sandbox_status(s)]));
 	json_object_object_add(o, "from", json_object_new_string(s->attrs.from));
-	json_object_object_add(o, "parent", json_object_new_string(""));
+	json_object_object_add(o, "parent", json_object_new_string(s->parent));
+	json_object_object_add(o, "parent_uuid", json_object_new_string(s->parent_uuid));
+	json_object_object_add(o, "latest_snapshot", json_object_new_string(s->latest_snapshot));
 	add_time(o, "created", s->created_ns);
 	add_time(o, "started", s->started_ns);
 	json_object_object_add(o, "engine", json_object_new_string(s->reg->engine.name));
@@ -377,6 +414,7 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(iso, "box_uid", json_object_new_int64(s->box_uid));
 	json_object_object_add(o, "isolation", iso);
 	json_object_object_add(o, "unenforced", words_array(s->unenforced));
+	add_inherited(s, o);
 	return put_line(o, out);
 }
 
@@ -397,9 +435,9 @@ void sandbox_ask_stat(struct sandbox *s)
 {
 	uint8_t uuid[LAUNCH_UUID_BYTES];
 
-	if (s->stat_pending || !s->link || !s->reg->launcher)
+	if (s->stat_pending || !s->link || !s->machine[0] || !s->reg->launcher)
 		return;
-	launch_uuid_encode(s->uuid, uuid);
+	launch_uuid_encode(s->machine, uuid);
 	sandbox_ref(s);
 	s->stat_pending = launcher_call(s->reg->launcher, LAUNCH_STAT, uuid, sizeof(uuid), NULL, 0, on_stat, s) == 0;
 	if (!s->stat_pending)
