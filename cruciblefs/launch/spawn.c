@@ -18,6 +18,7 @@
 #include "base/proc.h"
 #include "cruciblefs/launch/launch_priv.h"
 
+#define NICE_ANY   (-20)
 #define NOFILE_MIN 32 /* below that not even the dynamic linker starts */
 
 static const struct {
@@ -25,16 +26,17 @@ static const struct {
 	const char *oom_adj; /* the kernel's OOM killer meets the engine first, never the daemon or the pager */
 	const char *only;    /* the one uuid that it has; NULL: one each sandbox */
 	bool no_huge_pages;
-	bool rings; /* io_uring */
-	int nice;
+	bool rings;		/* io_uring */
+	int nice;		/* at least */
 	uint64_t memlock_bytes; /* 0: as we have it */
 } kinds[] = {
-	[LAUNCH_BOX] = { .name = "box", .oom_adj = "100" },
-	[LAUNCH_ENGINE] = { .name = "engine", .oom_adj = "500", .no_huge_pages = true },
+	[LAUNCH_BOX] = { .name = "box", .oom_adj = "100", .nice = NICE_ANY },
+	[LAUNCH_ENGINE] = { .name = "engine", .oom_adj = "500", .no_huge_pages = true, .nice = NICE_ANY },
 	[LAUNCH_PAGER] = { .name = "pager",
 			   .oom_adj = "-500",
 			   .only = LAUNCH_UUID_PAGER,
 			   .rings = true,
+			   .nice = NICE_ANY,
 			   .memlock_bytes = 16u << 20 },
 	[LAUNCH_STORE] = { .name = "store", .oom_adj = "200", .only = LAUNCH_UUID_STORE, .rings = true, .nice = 10 },
 };
@@ -87,7 +89,9 @@ static int set_limits(const struct launch_spawn *req, struct err *e)
 		r = err_set(e, -errno, "switch huge pages off: %s", strerror(errno));
 	if (r == 0 && kinds[req->kind].memlock_bytes)
 		r = set_memlock(kinds[req->kind].memlock_bytes, e);
-	if (r == 0 && kinds[req->kind].nice && setpriority(PRIO_PROCESS, 0, kinds[req->kind].nice) < 0)
+	/* Only down: going up is not ours to do, when we were started lower still. */
+	if (r == 0 && getpriority(PRIO_PROCESS, 0) < kinds[req->kind].nice &&
+	    setpriority(PRIO_PROCESS, 0, kinds[req->kind].nice) < 0)
 		r = err_set(e, -errno, "priority: %s", strerror(errno));
 	return r;
 }
