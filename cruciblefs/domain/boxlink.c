@@ -22,40 +22,16 @@
 #define ACCEPT_AGAIN_NS (500ull * 1000000ull)
 #define EVENTS_A_MINUTE 600u /* of one box: each is written to files that all share */
 
-struct call {
-	struct call *next;
-	uint32_t id;
-	boxlink_fn *fn;
-	void *arg;
-};
-
 struct boxlink {
 	struct registry *reg;
 	struct sandbox *s;    /* NULL while greeting; a reference */
 	struct boxlink *next; /* while greeting */
 	struct msgconn *conn;
-	struct call *calls, **calls_end;
-	uint32_t last_id;
+	struct calls calls;
 	uid_t peer_uid;
 	uint64_t events_since_ns;
 	unsigned nevents;
 };
-
-static void end_calls(struct boxlink *k)
-{
-	while (k->calls) {
-		struct call *c = k->calls;
-		struct wire_rd r;
-
-		k->calls = c->next;
-		if (!k->calls)
-			k->calls_end = &k->calls;
-		wire_rd_init(&r, NULL, 0);
-		if (c->fn)
-			c->fn(c->arg, -ENOTCONN, "the machine is gone", &r);
-		free(c);
-	}
-}
 
 struct boxlink *boxlink_free(struct boxlink *k)
 {
@@ -70,39 +46,25 @@ struct boxlink *boxlink_free(struct boxlink *k)
 			*at = k->next;
 	}
 	k->conn = msgconn_free(k->conn);
-	end_calls(k);
+	calls_end(&k->calls, -ENOTCONN, "the machine is gone");
 	sandbox_unref(k->s);
 	free(k);
 	return NULL;
 }
 
-int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg)
+int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,
+		     boxlink_fn *fn, void *arg)
 {
-	struct call *c = NULL;
-	uint32_t id = 0;
-	int r;
-
 	if (!k->conn)
 		return -ENOTCONN; /* of a link that is being freed: who is told of its end must not begin anew */
-	if (fn) {
-		c = calloc(1, sizeof(*c));
-		if (!c)
-			return -ENOMEM;
-		if (++k->last_id == 0)
-			k->last_id = 1;
-		id = k->last_id;
-		*c = (struct call){ NULL, id, fn, arg };
-	}
-	r = msgconn_send(k->conn, (uint16_t)type, id, data, len, NULL, 0);
-	if (r < 0) {
-		free(c);
-		return r;
-	}
-	if (c) {
-		*k->calls_end = c;
-		k->calls_end = &c->next;
-	}
-	return 0;
+	if (!fn)
+		return msgconn_send(k->conn, (uint16_t)type, 0, data, len, fds, nfds);
+	return calls_send(&k->calls, k->conn, (uint16_t)type, data, len, fds, nfds, fn, arg, NULL);
+}
+
+int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg)
+{
+	return boxlink_call_fds(k, type, data, len, NULL, 0, fn, arg);
 }
 
 int boxlink_vm(struct boxlink *k, enum box_vm verb, uint32_t grace_ms, boxlink_fn *fn, void *arg)
@@ -144,32 +106,6 @@ void boxlink_set(struct sandbox *s)
 }
 
 /* -- what a box tells -------------------------------------------------------------------------------------------- */
-
-static void on_reply(struct boxlink *k, struct msg *m)
-{
-	struct call **at = &k->calls, *c;
-	struct wire_rd r;
-	char words[512];
-	int code;
-
-	while (*at && (*at)->id != m->id)
-		at = &(*at)->next;
-	c = *at;
-	if (!c)
-		return;
-	*at = c->next;
-	if (k->calls_end == &c->next)
-		k->calls_end = at;
-	wire_rd_init(&r, m->data, m->len);
-	code = (int)wire_u32(&r);
-	wire_str(&r, words, sizeof(words));
-	if (r.bad || code > 0 || code < -4095) {
-		code = -EBADMSG;
-		snprintf(words, sizeof(words), "the box answers nonsense");
-	}
-	c->fn(c->arg, code, words, &r);
-	free(c);
-}
 
 static void on_progress(struct sandbox *s, struct wire_rd *r)
 {
@@ -404,7 +340,7 @@ static void on_msg(void *arg, struct msg *m)
 	wire_rd_init(&r, m->data, m->len);
 	switch (m->type) {
 	case BOX_REPLY:
-		on_reply(k, m);
+		calls_reply(&k->calls, m);
 		break;
 	case BOX_STATE:
 		on_state(k->s, &r);
@@ -443,7 +379,7 @@ int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct bo
 		return err_set(e, -ENOMEM, "no memory");
 	}
 	k->reg = r;
-	k->calls_end = &k->calls;
+	calls_init(&k->calls, "the box");
 	k->s = s_or_null ? sandbox_ref(s_or_null) : NULL;
 	code = msgconn_new(r->loop, fd, QUEUE_BYTES_MAX, &ops, k, &k->conn);
 	if (code < 0) {

@@ -17,6 +17,7 @@
 #define CRUCIBLE_DOMAIN_PRIV_H
 
 #include <json-c/json.h>
+#include "base/call.h"
 #include "base/pool.h"
 #include "cruciblefs/domain/config.h"
 #include "cruciblefs/domain/domain.h"
@@ -221,8 +222,11 @@ void sandbox_life_timer(struct sandbox *s); /* (re)arm from timeout_s */
 int boxlink_new(struct registry *r, struct sandbox *s, struct machine *m, int fd, struct boxlink **ret, struct err *e);
 void boxlink_give(struct boxlink *k, struct sandbox *s); /* the machine's becomes the sandbox's: s->link */
 struct boxlink *boxlink_free(struct boxlink *k); /* pending calls end with -ENOTCONN */
-typedef void boxlink_fn(void *arg, int code, const char *words, struct wire_rd *r);
+typedef call_fn boxlink_fn;			 /* base/call.h */
+/* @fn NULL: no reply is wanted. */
 int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg);
+int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,
+		     boxlink_fn *fn, void *arg);
 int boxlink_vm(struct boxlink *k, enum box_vm verb, uint32_t grace_ms, boxlink_fn *fn, void *arg);
 int boxlink_ctl(struct boxlink *k, uint64_t n, enum box_verb verb, uint32_t a, uint32_t b, boxlink_fn *fn, void *arg);
 /* Tell a running box the sandbox's name and environment, for the commands to come. */

@@ -124,12 +124,12 @@ void sandbox_fail(struct sandbox *s, const struct cfs_who *who, const struct err
 
 const char sandbox_ctl_verbs[] = "start\nstop\nkill\nkill-inherited\nsignal NAME\npause\nresume\nextend SECONDS\n";
 
-static void on_ctl_done(void *arg, int code, const char *words, struct wire_rd *r)
+static void on_ctl_done(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 	struct err e = { 0 };
 
-	(void)r;
+	(void)r, (void)m;
 	/* -ENOENT: the command ended on its own while the order was on its way. */
 	if (code < 0 && code != -ENOENT && !s->gone) {
 		err_set(&e, code, "sandbox %s: ctl: %s", s->name, words);
