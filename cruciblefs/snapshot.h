@@ -22,6 +22,7 @@ const char *snapshot_status_name(enum snapshot_status s);
 struct snapshot;
 
 struct snapshot *registry_find_snapshot(struct registry *r, const char *name); /* borrowed; NULL when there is none */
+struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid); /* the same, not by name */
 /* In order of creation, hidden ones left out: NULL starts, NULL ends. Not across changes. */
 struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after);
 struct snapshot *snapshot_ref(struct snapshot *p);
@@ -29,6 +30,7 @@ struct snapshot *snapshot_unref(struct snapshot *p); /* NULL is fine; returns NU
 bool snapshot_gone(const struct snapshot *p);
 const char *snapshot_name(const struct snapshot *p);
 const char *snapshot_uuid(const struct snapshot *p);
+const char *snapshot_source_uuid(const struct snapshot *p); /* the sandbox's that it was taken of */
 const char *snapshot_parent(const struct snapshot *p); /* a snapshot's name, or "profile:NAME" */
 struct cfs_who snapshot_owner(const struct snapshot *p);
 enum snapshot_status snapshot_status(const struct snapshot *p);
@@ -40,6 +42,8 @@ void snapshot_fail(struct snapshot *p, const struct cfs_who *who, const struct e
 int snapshot_info_json(struct snapshot *p, struct buf *out);
 /* Names of living sandboxes made from it; NULL starts, NULL ends; borrowed. */
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after);
+/* The shape and limits of @p, and where it comes from, become @s's: it will go on from @p. */
+void snapshot_lend(struct snapshot *p, struct sandbox *s);
 /* rmdir. */
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who);
 
@@ -56,6 +60,11 @@ void snapshot_job_drop(struct snapshot_job *j); /* not waited for (any more): th
 int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *who, struct snapshot_job **ret,
 		     struct err *e);
 const char *sandbox_latest_snapshot(const struct sandbox *s); /* a name, or "" */
+
+/* Commands that run on from the snapshot: their numbers there, growing; 0 starts, 0 ends. What each has printed since: a
+ * file, the caller closes. */
+uint64_t sandbox_inherited_next(struct sandbox *s, uint64_t after);
+int sandbox_inherited_open(struct sandbox *s, uint64_t n, int *ret_fd);
 
 /* Write into snapshots/<id>/fork: a number, or names, one a line. All or none. Errors at once: -EINVAL; -EEXIST; -EDQUOT;
  * -EPERM not the owner; -EBUSY capturing; -EBADMSG damaged; -EPROTONOSUPPORT another machine, engine or kernel (words

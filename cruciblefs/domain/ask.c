@@ -33,6 +33,11 @@ void ask_u64(struct ask *a, uint64_t v)
 	note(a, wire_put_u64(&a->b, v));
 }
 
+void ask_raw(struct ask *a, const void *data, size_t len)
+{
+	note(a, buf_add(&a->b, data, len));
+}
+
 void ask_fd(struct ask *a, int fd)
 {
 	if (a->nfds == MSG_FDS_MAX)

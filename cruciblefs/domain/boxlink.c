@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/machine.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024) /* waiting for a box that does not read */
 #define GREETINGS_MAX	64u		   /* connections that have not said who they are; one of each uid */
@@ -24,7 +24,8 @@
 
 struct boxlink {
 	struct registry *reg;
-	struct sandbox *s;    /* NULL while greeting; a reference */
+	struct sandbox *s;    /* a reference; NULL: a machine's, or greeting */
+	struct machine *m;    /* NULL: a sandbox's, or greeting */
 	struct boxlink *next; /* while greeting */
 	struct msgconn *conn;
 	struct calls calls;
@@ -33,11 +34,19 @@ struct boxlink {
 	unsigned nevents;
 };
 
+static void boxlink_end(struct boxlink *k)
+{
+	k->conn = msgconn_free(k->conn);
+	calls_end(&k->calls, -ENOTCONN, "the machine is gone");
+	sandbox_unref(k->s);
+	free(k);
+}
+
 struct boxlink *boxlink_free(struct boxlink *k)
 {
 	if (!k)
 		return NULL;
-	if (!k->s) {
+	if (!k->s && !k->m) {
 		struct boxlink **at = &k->reg->greeting;
 
 		while (*at && *at != k)
@@ -45,11 +54,15 @@ struct boxlink *boxlink_free(struct boxlink *k)
 		if (*at)
 			*at = k->next;
 	}
-	k->conn = msgconn_free(k->conn);
-	calls_end(&k->calls, -ENOTCONN, "the machine is gone");
-	sandbox_unref(k->s);
-	free(k);
+	boxlink_end(k);
 	return NULL;
+}
+
+void boxlink_give(struct boxlink *k, struct sandbox *s)
+{
+	k->m = NULL;
+	k->s = sandbox_ref(s);
+	s->link = k;
 }
 
 int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,
@@ -275,7 +288,7 @@ static int on_hello(struct boxlink *k, struct msg *m)
 		log_warn("event=bad-hello peer_uid=%u error=\"%s\" next=closed", k->peer_uid, e.msg);
 		return r;
 	}
-	if (!s) {
+	if (!s && !k->m) {
 		s = registry_by_uuid(k->reg, h.uuid);
 		if (!s || s->link || s->start || s->down_pending || !s->box_uid || s->box_uid != k->peer_uid) {
 			log_warn("event=unknown-box peer_uid=%u next=closed", k->peer_uid);
@@ -293,6 +306,10 @@ static int on_hello(struct boxlink *k, struct msg *m)
 		adopt(s, &h);
 		exec_send_all(s);
 		fs_send_waiting(s);
+	}
+	if (!s) {
+		box_hello_fini(&h);
+		return 0;
 	}
 	/* What it did not know of and cannot end any more: accepted by a box, not open in it, without a record. */
 	for (struct execution *x = s->first_exec; x; x = x->next) {
@@ -320,6 +337,15 @@ static void on_gone(void *arg, int reason)
 		sandbox_down(k->s, words);
 		return; /* freed */
 	}
+	if (k->m) {
+		struct machine *m = k->m;
+
+		m->link = NULL;
+		k->m = NULL; /* boxlink_free() would look for it among those that greet */
+		boxlink_end(k);
+		m->fn(m->arg, m, -ENOTCONN, "its box ended");
+		return;
+	}
 	boxlink_free(k);
 }
 
@@ -333,8 +359,14 @@ static void on_msg(void *arg, struct msg *m)
 			on_gone(k, -EBADMSG);
 		return;
 	}
+	if (!k->s && k->m && m->type == BOX_REPLY) {
+		calls_reply(&k->calls, m);
+		return;
+	}
 	if (!k->s) {
-		on_gone(k, -EBADMSG);
+		/* A machine that nobody has may say how it is, but the end of it comes by the connection's. */
+		if (!k->m)
+			on_gone(k, -EBADMSG);
 		return;
 	}
 	wire_rd_init(&r, m->data, m->len);
@@ -368,7 +400,7 @@ static void on_msg(void *arg, struct msg *m)
 	}
 }
 
-int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct boxlink **ret, struct err *e)
+int boxlink_new(struct registry *r, struct sandbox *s, struct machine *m, int fd, struct boxlink **ret, struct err *e)
 {
 	static const struct msgconn_ops ops = { on_msg, on_gone };
 	struct boxlink *k = calloc(1, sizeof(*k));
@@ -380,14 +412,15 @@ int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct bo
 	}
 	k->reg = r;
 	calls_init(&k->calls, "the box");
-	k->s = s_or_null ? sandbox_ref(s_or_null) : NULL;
+	k->s = s ? sandbox_ref(s) : NULL;
+	k->m = m;
 	code = msgconn_new(r->loop, fd, QUEUE_BYTES_MAX, &ops, k, &k->conn);
 	if (code < 0) {
 		sandbox_unref(k->s);
 		free(k);
 		return err_set(e, code, "a connection to a box: %s", strerror(-code));
 	}
-	if (!s_or_null) {
+	if (!s && !m) {
 		k->next = r->greeting;
 		r->greeting = k;
 	}
@@ -436,7 +469,7 @@ static void on_connect(void *arg, uint32_t events)
 		fd_close(&fd);
 		return;
 	}
-	boxlink_new(r, NULL, fd, &k, &e);
+	boxlink_new(r, NULL, NULL, fd, &k, &e);
 	if (k)
 		k->peer_uid = cred.uid;
 }

@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
@@ -36,7 +35,7 @@ struct capture {
 	struct snapshot *p; /* a reference; in the table */
 	struct snapshot_job *job;
 	enum step step;
-	bool frozen, captured, rebased;
+	bool frozen, captured;
 	int code; /* of what failed */
 	char words[256];
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
@@ -104,8 +103,6 @@ static void finish(struct capture *c)
 	buf_fini(&c->ranges);
 	job_end(job, c->code, e.msg);
 	sandbox_changed(s);
-	if (s->hidden)
-		prepare_check(s);
 	snapshot_unref(p);
 	sandbox_unref(s);
 	free(c);
@@ -191,15 +188,15 @@ static int take_memory(struct capture *c, struct wire_rd *r, struct msg *m)
 
 static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 {
-	uint64_t ns;
+	size_t left;
 
 	c->p->captured_pages = wire_u64(r);
-	ns = wire_u64(r);
-	(void)ns;
+	wire_u64(r); /* how long it took: the pause is told by the box */
+	left = wire_left(r);
 	buf_reset(&c->ranges);
-	if (r->bad || buf_add(&c->ranges, wire_rest(r), wire_left(r)) < 0 || c->ranges.len < 4 || m->nfds < 1)
+	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 ||
+	    m->nfds < 1)
 		return -EBADMSG;
-	(void)wire_raw(r, wire_left(r));
 	c->p->bits_fd = take_fd(&m->fds[0]);
 	c->captured = true;
 	return 0;
@@ -251,7 +248,6 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	case MEMORY:
 		code = take_memory(c, r, m);
 		if (!code) {
-			c->rebased = true;
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
 			code = attach(c, c->p->uuid);
@@ -394,8 +390,7 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		p->status = SNAPSHOT_CAPTURING;
 		snprintf(p->name, sizeof(p->name), "%s", name);
 		snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
-		p->state_fd = memfd_create("crucible-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-		k = p->state_fd < 0 ? -errno : registry_make_uuid(p->uuid);
+		k = registry_make_uuid(p->uuid);
 		if (k < 0)
 			err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
 	}
@@ -405,7 +400,11 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		err_set(e, k, "sandbox %s: snapshot: no memory", s->name);
 	if (!k)
 		k = snapshot_save(p, e);
+	if (!k && (k = snapshot_open_state(p, true)) < 0)
+		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
 	if (k < 0) {
+		if (p && p->uuid[0])
+			snapshot_remove_dir(p);
 		free(c);
 		snapshot_unref(p);
 		return k;

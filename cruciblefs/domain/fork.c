@@ -28,13 +28,13 @@ struct names {
 /* <snapshot>-1, -2 …: the next free ones. */
 static int numbered(struct snapshot *p, unsigned long count, struct names *ret, struct err *e)
 {
-	unsigned long i = 1;
+	unsigned i = 1;
 
 	if (!count || count > FORK_MAX)
 		return err_set(e, -EINVAL, "snapshot %s: fork: %lu is not a number from 1 to %u", p->name, count,
 			       FORK_MAX);
 	for (; ret->n < count; i++) {
-		snprintf(ret->name[ret->n], sizeof(ret->name[0]), "%s-%lu", p->name, i);
+		snprintf(ret->name[ret->n], sizeof(ret->name[0]), "%.*s-%u", SNAPSHOT_NAME_MAX, p->name, i);
 		if (!registry_find(p->reg, ret->name[ret->n]))
 			ret->n++;
 	}

@@ -75,6 +75,7 @@ static void on_pager_told(void *arg, int code, const char *words, struct wire_rd
 		fd_close(&g->p->template_fd);
 		fd_close(&g->p->bits_fd);
 		snapshot_set_status(g->p, SNAPSHOT_READY, "");
+		snapshot_drop_state(g->p);
 		if (g->p->hidden)
 			pool_fill(r);
 	}
@@ -185,7 +186,7 @@ static struct snapshot *next(struct registry *r)
 
 void ingest_kick(struct registry *r)
 {
-	struct snapshot *p = r->ingest || r->shutting_down ? NULL : next(r);
+	struct snapshot *p = r->ingest ? NULL : next(r);
 	struct ingest *g = p ? calloc(1, sizeof(*g)) : NULL;
 	struct ask a;
 	int code;

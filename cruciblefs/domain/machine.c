@@ -78,12 +78,28 @@ static void made(struct machine_making *k, int code, const char *step, const cha
 	m->fn(m->arg, m, code, code < 0 ? text : "");
 }
 
+static void on_killed(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct registry *r = arg;
+
+	(void)rd;
+	(void)m;
+	if (code < 0)
+		log_err("event=machine-not-killed error=\"%s\" next=the-next-start-tries-again", words);
+	r->ndowns--;
+	registry_check_shutdown(r);
+}
+
 void machine_kill(struct registry *r, const char *id)
 {
 	uint8_t raw[LAUNCH_UUID_BYTES];
 
 	launch_uuid_encode(id, raw);
-	if (r->launcher)
+	if (!r->launcher)
+		return;
+	if (launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, on_killed, r) == 0)
+		r->ndowns++; /* a shutdown waits for it */
+	else /* no memory to wait for the answer with */
 		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
 }
 

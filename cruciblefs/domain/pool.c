@@ -46,7 +46,7 @@ static void on_machine(void *arg, struct machine *m, int code, const char *words
 	soon(r);
 }
 
-static bool anybody_starts(const struct registry *r)
+bool registry_anybody_starts(const struct registry *r)
 {
 	for (const struct sandbox *s = r->first; s; s = s->next) {
 		if (s->start || s->restore || s->status == SBX_STARTING || s->capture)
@@ -68,7 +68,7 @@ static void fill(void *arg)
 	if (r->shutting_down || !r->launcher || r->trial != TRIAL_DONE || r->npool >= r->cfg->pool_size ||
 	    !r->pool_memory_mib || r->pool_failures > 2)
 		return;
-	if (anybody_starts(r)) {
+	if (registry_anybody_starts(r)) {
 		soon(r);
 		return;
 	}

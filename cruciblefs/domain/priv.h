@@ -58,8 +58,9 @@ struct restore;
 struct capture;
 struct machine;
 struct snapshot;
-struct pagerlink;
-struct storelink;
+struct prepare;
+struct ingest;
+struct peer;
 
 struct sandbox {
 	struct registry *reg;
@@ -133,11 +134,15 @@ struct registry {
 	struct sandbox *hidden; /* linked by next */
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
-	struct pagerlink *pager;
-	struct storelink *store;
+	struct peer *pager; /* relink.c */
+	struct peer *store;
 	struct ingest *ingest;	    /* one is on its way into the store */
 	loop_id ingest_timer;
-	bool gc_wanted;
+	bool gc_wanted, gc_runs, verify_runs, stat_asked;
+	loop_id gc_timer;
+	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
+	struct prepare *prepare; /* a profile is being prepared */
+	unsigned prepare_failures;
 	struct machine *pool_machines; /* IDLE and MAKING ones */
 	loop_id pool_timer;
 	unsigned npool, pool_failures;
@@ -164,7 +169,9 @@ struct registry {
 	struct waitq trial_waitq;
 
 	unsigned ndowns; /* LAUNCH_KILLs on their way, also of sandboxes that are in the table no more */
-	bool shutting_down;
+	bool shutting_down, peers_ended;
+	uint64_t shutdown_by_ns; /* what is still being stored then is lost */
+	loop_id shutdown_timer;
 	loop_fn *on_down; /* of registry_shutdown */
 	void *on_down_arg;
 

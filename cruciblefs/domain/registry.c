@@ -214,8 +214,10 @@ struct registry *registry_free(struct registry *r)
 	prepare_end(r);
 	ingest_stop(r);
 	snapshots_free_all(r);
+	store_end(r);
 	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
+	loop_del(r->loop, &r->shutdown_timer);
 	journal_close(r);
 	attrs_fini(&r->defaults);
 	waitq_fini(&r->journal_waitq);

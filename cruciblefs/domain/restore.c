@@ -271,9 +271,11 @@ static void on_template(void *arg, int code, const char *words, struct wire_rd *
 {
 	struct restore *o = arg;
 
+	size_t left = wire_left(r);
+
 	if (!answered(o, code, "its memory", words))
 		return;
-	if (m->nfds < 1 || wire_left(r) < 4 || buf_add(&o->ranges, wire_raw(r, wire_left(r)), wire_left(r)) < 0) {
+	if (m->nfds < 1 || left < 4 || buf_add(&o->ranges, wire_raw(r, left), left) < 0) {
 		fail(o, -EIO, "its memory", "the pager answers nonsense");
 		return;
 	}

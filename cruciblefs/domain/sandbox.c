@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "agent/proto.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
+#include "cruciblefs/snapshot.h"
 
 #define STOP_GRACE_MS 10000u
 
@@ -334,6 +336,43 @@ bool sandbox_inherits(struct sandbox *s)
 	struct err e;
 
 	return s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0 && inherited_of(g);
+}
+
+uint64_t sandbox_inherited_next(struct sandbox *s, uint64_t after)
+{
+	AUTO_JSON *g = NULL;
+	struct json_object *a = NULL;
+	struct err e;
+	uint64_t best = 0;
+
+	if (s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0)
+		a = inherited_of(g);
+	for (size_t i = 0; a && i < json_object_array_length(a); i++) {
+		uint64_t n = 0;
+
+		json_get_u64(json_object_array_get_idx(a, i), "stream", 1, UINT64_MAX, &n, NULL);
+		if (n > after && (!best || n < best))
+			best = n;
+	}
+	return best;
+}
+
+int sandbox_inherited_open(struct sandbox *s, uint64_t n, int *ret_fd)
+{
+	AUTO_FD dir = openat(s->boxfd, "inherited", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD fd = -1;
+	struct stat st;
+	char name[40];
+
+	snprintf(name, sizeof(name), "%" PRIu64 ".out", n);
+	if (dir >= 0)
+		fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno; /* it has printed nothing */
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -EBADMSG;
+	*ret_fd = take_fd(&fd);
+	return 0;
 }
 
 static void add_guest(struct sandbox *s, struct json_object *o)

@@ -38,6 +38,11 @@ const char *snapshot_uuid(const struct snapshot *p)
 	return p->uuid;
 }
 
+const char *snapshot_source_uuid(const struct snapshot *p)
+{
+	return p->source_uuid;
+}
+
 const char *snapshot_parent(const struct snapshot *p)
 {
 	return p->parent;
@@ -97,6 +102,13 @@ struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid)
 			return p;
 	}
 	return NULL;
+}
+
+struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid)
+{
+	struct snapshot *p = snapshot_by_uuid(r, uuid);
+
+	return p && !p->gone && !p->hidden ? p : NULL;
 }
 
 struct snapshot *snapshot_by_key(struct registry *r, const char *key)
@@ -181,6 +193,14 @@ void snapshots_free_all(struct registry *r)
 		take_out(r, r->first_snapshot);
 }
 
+/* One that never came to be. */
+void snapshot_delist(struct snapshot *p)
+{
+	p->gone = true;
+	snapshot_changed(p);
+	take_out(p->reg, p);
+}
+
 /* -- what happens to one --------------------------------------------------------------------------------------------- */
 
 /* A record of the journal about a snapshot: its members instead of a sandbox's. */
@@ -237,6 +257,13 @@ struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 	while (s && strcmp(s->parent_uuid, p->uuid) != 0)
 		s = s->next;
 	return s;
+}
+
+void snapshot_lend(struct snapshot *p, struct sandbox *s)
+{
+	memcpy(s->attrs.num, p->attrs.num, sizeof(s->attrs.num));
+	snprintf(s->parent, sizeof(s->parent), "%s", p->name);
+	snprintf(s->parent_uuid, sizeof(s->parent_uuid), "%s", p->uuid);
 }
 
 /* -- removal --------------------------------------------------------------------------------------------------------- */
@@ -299,7 +326,7 @@ void snapshots_sweep(struct registry *r)
 		any = true;
 	}
 	if (any)
-		r->gc_wanted = true;
+		store_gc_soon(r);
 }
 
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)

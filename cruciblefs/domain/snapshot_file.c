@@ -88,11 +88,37 @@ int snapshot_save(struct snapshot *p, struct err *e)
 	return r < 0 ? err_set(e, r, "snapshot %s: writing snapshot.json: %s", p->name, strerror(-r)) : 0;
 }
 
+/* It stays a file until the store has it: the daemon may be restarted meanwhile. */
+int snapshot_open_state(struct snapshot *p, bool make)
+{
+	char path[LAUNCH_UUID_LEN + 32];
+
+	snprintf(path, sizeof(path), "%s/state", p->uuid);
+	fd_close(&p->state_fd);
+	p->state_fd = openat(p->reg->snapshots_fd, path,
+			     make ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC : O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
+			     0600);
+	return p->state_fd < 0 ? -errno : 0;
+}
+
+void snapshot_drop_state(struct snapshot *p)
+{
+	char path[LAUNCH_UUID_LEN + 32];
+
+	snprintf(path, sizeof(path), "%s/state", p->uuid);
+	unlinkat(p->reg->snapshots_fd, path, 0);
+	fd_close(&p->state_fd);
+}
+
 void snapshot_remove_dir(struct snapshot *p)
 {
 	char path[LAUNCH_UUID_LEN + 32];
 
 	snprintf(path, sizeof(path), "%s/snapshot.json", p->uuid);
+	unlinkat(p->reg->snapshots_fd, path, 0);
+	snprintf(path, sizeof(path), "%s/state", p->uuid);
+	unlinkat(p->reg->snapshots_fd, path, 0);
+	snprintf(path, sizeof(path), "%s/diff.json", p->uuid);
 	unlinkat(p->reg->snapshots_fd, path, 0);
 	unlinkat(p->reg->snapshots_fd, p->uuid, AT_REMOVEDIR);
 }
@@ -170,6 +196,10 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		return k;
 	}
 	p->changed_ns = p->created_ns;
+	if (faccessat(dir, "diff.json", R_OK, 0) == 0)
+		p->diff = DIFF_DONE;
+	if (p->status == SNAPSHOT_STORING)
+		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */
 	if (p->status == SNAPSHOT_CAPTURING)
 		p->gone = true;

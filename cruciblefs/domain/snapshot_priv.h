@@ -45,7 +45,7 @@ struct snapshot {
 	char fingerprint[128];
 	uint64_t pause_ns, captured_pages, stored_bytes, new_pages, shared_pages;
 	char *inherited;	/* JSON array: commands that ran; NULL: none */
-	int state_fd;		/* memfd: the device state, sealed; -1: not here now */
+	int state_fd;		/* the device state: a file until it is stored, then what the store gave; -1: not here */
 	int template_fd, bits_fd; /* until it is stored: for a pager that is restarted */
 	char *batch;		/* names of the last fork, lines */
 	char *verified;		/* JSON line, or NULL */
@@ -68,6 +68,7 @@ struct snapshot *snapshot_new(struct registry *r);
 struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid); /* also hidden and gone ones */
 struct snapshot *snapshot_by_key(struct registry *r, const char *key);
 void snapshot_insert(struct registry *r, struct snapshot *p);
+void snapshot_delist(struct snapshot *p);
 void snapshot_changed(struct snapshot *p);
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words); /* saved, told */
 void snapshots_sweep(struct registry *r); /* remove what was removed and nothing needs any more */
@@ -76,9 +77,15 @@ void snapshots_free_all(struct registry *r);
 int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
 void snapshot_remove_dir(struct snapshot *p);
+int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
+void snapshot_drop_state(struct snapshot *p);		 /* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
+/* Tell the pager of a machine's memory: @ranges as on the wire, @fds: userfaultfd (if there is one), mem, pagemap. What it
+ * refuses ends the machine. */
+int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
+		   const int *fds, size_t nfds);
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
@@ -92,12 +99,20 @@ int snapshot_usable(struct snapshot *p, struct err *e);
 /* -- prepare.c */
 /* The prepared snapshot that a start of @s from its profile can use; NULL: none (yet); then one is begun, behind. */
 struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr);
-void prepare_check(struct sandbox *s); /* a hidden sandbox changed its state */
+void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
+bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
 void pool_fill(struct registry *r);						    /* soon, behind */
 void pool_drain(struct registry *r);
+/* -- whole.c */
+void store_gc_soon(struct registry *r);
+void store_end(struct registry *r);
 /* -- relink.c */
+bool registry_peers_are_up(struct registry *r);
+bool registry_peers_failed(struct registry *r); /* words: health.json */
+void relink_sandbox(struct sandbox *s);
+void relink_quit(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);
 void relink_end(struct registry *r);
 
@@ -114,6 +129,7 @@ void ask_str(struct ask *a, const char *s);
 void ask_u8(struct ask *a, uint8_t v);
 void ask_u32(struct ask *a, uint32_t v);
 void ask_u64(struct ask *a, uint64_t v);
+void ask_raw(struct ask *a, const void *data, size_t len);
 void ask_fd(struct ask *a, int fd);
 /* Send; frees what @a holds. 0: @fn (may be NULL) will be called once. -errno: it will not. */
 int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);

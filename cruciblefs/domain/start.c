@@ -191,9 +191,10 @@ static void make_disk(struct start *st)
 	ask_str(&a, s->disk);
 	ask_u64(&a, ENGINE_DISK_BYTES);
 	ask_u64(&a, (uint64_t)sandbox_num(s, ATTR_DISK_MIB) << 20);
-	ask_str(&a, "");
+	ask_str(&a, s->origin);
 	ask_str(&a, s->base);
-	ask_fd(&a, st->profile.base_fd);
+	if (st->profile.base_fd >= 0)
+		ask_fd(&a, st->profile.base_fd);
 	k = ask_pager(s->reg, PAGER_DISK_CREATE, &a, on_disk, st);
 	if (k < 0) {
 		s->disk[0] = '\0';
@@ -258,6 +259,19 @@ void start_cold(struct sandbox *s)
 
 /* -- where from ------------------------------------------------------------------------------------------------------- */
 
+static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
+{
+	uint32_t memory = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
+		 vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS));
+
+	if (memory == p->memory_mib && vcpus == p->vcpus)
+		return 0;
+	return err_set(e, -EPROTONOSUPPORT,
+		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32 " vCPUs, limits/ ask for one of %" PRIu32
+		       " and %" PRIu32 "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
+		       p->name, p->memory_mib, p->vcpus, memory, vcpus, p->name);
+}
+
 static void choose(struct start *st)
 {
 	struct sandbox *s = st->s;
@@ -274,10 +288,18 @@ static void choose(struct start *st)
 		/* By uuid where it is known: names can be used again. */
 		p = s->parent_uuid[0] ? snapshot_by_uuid(s->reg, s->parent_uuid)
 				      : registry_find_snapshot(s->reg, s->attrs.from + strlen("snapshot:"));
-		r = p ? snapshot_usable(p, &e)
+		r = p ? s->disk_only ? 0 : snapshot_usable(p, &e)
 		      : err_set(&e, -ENOENT, "%s: no such snapshot; ls snapshots/ shows them", s->attrs.from);
 	} else if (!s->hidden) {
 		p = prepared_for(s, &st->profile);
+	}
+	if (!r && p && !s->disk_only && !p->hidden)
+		r = same_shape(s, p, &e);
+	if (!r && s->disk_only) {
+		snprintf(s->origin, sizeof(s->origin), "%s", p->uuid);
+		snprintf(s->base, sizeof(s->base), "%s", p->base);
+		snprintf(s->bootid, sizeof(s->bootid), "%s", p->bootid);
+		p = NULL;
 	}
 	if (r < 0) {
 		start_fail(st, r, "start", e.msg);
@@ -293,11 +315,17 @@ static void choose(struct start *st)
 	}
 }
 
+/* The accelerator is known, and pager and store answer, or are known not to. */
+static bool can_choose(struct registry *r)
+{
+	return r->trial == TRIAL_DONE && (registry_peers_are_up(r) || registry_peers_failed(r));
+}
+
 static void on_trial(struct waiter *w)
 {
 	struct start *st = (struct start *)((char *)w - offsetof(struct start, trial));
 
-	if (st->reg->trial == TRIAL_DONE) {
+	if (can_choose(st->reg)) {
 		waitq_del(w);
 		choose(st);
 	}
@@ -363,7 +391,7 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	sandbox_set_status(s, SBX_STARTING);
 	trial_begin(s->reg);
 	st->trial.fn = on_trial;
-	if (s->reg->trial == TRIAL_DONE)
+	if (can_choose(s->reg))
 		choose(st); /* may have failed and gone on return: `error` and `status` say so */
 	else
 		waitq_add(&s->reg->trial_waitq, &st->trial);
