@@ -32,6 +32,10 @@ $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
 	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
 	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))
 
+# It also calls identity.c itself.
+test_agent_clone_LIBS := agentcore agentproto base
+test_agent_clone_PKGS := json-c libarchive
+
 UNIT += test_agent_proto test_agent_parse
 test_agent_proto_SRCS := tests/unit/test_agent_proto.c
 test_agent_proto_LIBS := agentproto base
