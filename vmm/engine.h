@@ -64,8 +64,9 @@ struct engine_machine {
 	uint32_t memory_mib; /* a class */
 	uint32_t vcpus;	     /* a class */
 	uint64_t tsc_khz;    /* of the host, measured once (engine_tsc_khz) */
-	/* Cold boot: paths as the engine's process sees them: "/boot/<bootid>/vmlinux". Both NULL: a generic machine that
-	 * waits for load() (-incoming defer, a placeholder for its disk), of this shape and otherwise of no one. */
+	/* Cold boot: paths as the engine's process sees them: "/boot/<bootid>/vmlinux". Both NULL: a generic machine
+	 * that waits for load() (-incoming defer, a placeholder for its disk), of this shape and otherwise of no one.
+	 */
 	const char *kernel;
 	const char *initrd;
 	bool disk;		 /* cold boot: false: none (trial boots); generic ones always have one */
@@ -73,7 +74,8 @@ struct engine_machine {
 	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
 /* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>
- * <CPU model>", without Debian's revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL */
+ * <CPU model>", without Debian's revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL
+ */
 int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap);
 
 #define ENGINE_ARGS_MAX 96
@@ -121,9 +123,10 @@ struct engine_ops {
 	/* Device state (not RAM) into @fd (borrowed until @fn); PAUSED only. */
 	int (*save)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* INCOMING only: the disk is @export_name at the block server from now on. Before load(). */
-	int (*assign_disk)(struct engine *g, const char *export_name, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
-	/* INCOMING only, after the memory was put in place (preload.h): device state from @fd (borrowed until @fn). PAUSED
-	 * then, whatever the machine was when it was saved. */
+	int (*assign_disk)(struct engine *g, const char *export_name, uint32_t timeout_ms, engine_done_fn *fn,
+			   void *arg);
+	/* INCOMING only, after the memory was put in place (preload.h): device state from @fd (borrowed until @fn).
+	 * PAUSED then, whatever the machine was when it was saved. */
 	int (*load)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills
 	 * the cgroup. */

@@ -2,24 +2,33 @@
 /* How this works
  *
  * The machine is QEMU's microvm: no PCI, no firmware to speak of, devices on virtio-mmio that the guest finds through
- *ACPI. What the guest sees must not depend on the host, or a snapshot could not move: CPU model, device order, ids,
- *port numbers and memory size are all written out here, and nothing comes from a default or a configuration file
+ * ACPI. What the guest sees must not depend on the host, or a snapshot could not move: CPU model, device order, ids,
+ * port numbers and memory size are all written out here, and nothing comes from a default or a configuration file
  * (-nodefaults -no-user-config). Everything that the process touches is an inherited descriptor (engine.h, enum
- *engine_fd):
+ * engine_fd):
  *
  *   3 monitor, 4 control, 5 bulk   sockets, taken as they are by -chardev socket,fd=
- *   6 console, 7 base, 8 overlay   handed to QEMU as descriptor sets and opened as /dev/fdset/N, because neither
- *-chardev file nor -blockdev takes a bare number
+ *   6 console                      handed to QEMU as a descriptor set and opened as /dev/fdset/N, because -chardev file
+ *                                  does not take a bare number
+ *   7 memory                       the preload library's; QEMU knows nothing of it
  *
- * The only paths are the kernel and the initramfs. RAM is a memfd and shared, so that migration can leave it out
- * (x-ignore-shared) and a snapshot takes it from the descriptor.
+ * The only paths are the kernel, the initramfs and the block server's socket. RAM is a memfd and shared, as far as QEMU
+ * knows, so that migration leaves it out (x-ignore-shared); the preload library makes the mapping private.
+ *
+ * A machine is booted cold (a kernel, its disk from the start) or generic (no kernel, a placeholder for its disk, waits
+ * for a state). Both have the same devices in the same order with the same ids, so what was saved from either loads
+ * into a generic one. Where QEMU looks at names, they are those of devices; the nodes below `disk0` may differ. The
+ * disk has one size, and says its geometry: else virtio-blk would guess it from the placeholder's first sector.
+ *
+ * microvm has no hotplug, so each machine has its network device; without a backend its link is down, and the guest
+ * has no driver loaded for it.
  *
  * CPU model. TCG: `max`: whatever QEMU can emulate; it does not depend on the host. KVM: `Nehalem`, version 1: exactly
- *the features of x86-64-v2 (cx16 lahf_lm popcnt sse3 sse4.1 sse4.2 ssse3), which every host of the last ten years has,
- *Intel or AMD (QEMU keeps the host's vendor); less vme, which no 64-bit guest uses and the only one that QEMU's own
- *`max` lacks, so that it also runs under KVM nested in a TCG machine. `enforce`: a host that lacks a feature is refused
- *by the trial boot in words, rather than given a machine of another shape. `host` would tie each snapshot to one
- *generation of CPUs.
+ * the features of x86-64-v2 (cx16 lahf_lm popcnt sse3 sse4.1 sse4.2 ssse3), which every host of the last ten years has,
+ * Intel or AMD (QEMU keeps the host's vendor); less vme, which no 64-bit guest uses and the only one that QEMU's own
+ * `max` lacks, so that it also runs under KVM nested in a TCG machine. `enforce`: a host that lacks a feature is
+ * refused by the trial boot in words, rather than given a machine of another shape. `host` would tie each snapshot to
+ * one generation of CPUs.
  */
 #include "vmm/machine.h"
 
@@ -137,19 +146,24 @@ static void __attribute__((format(printf, 2, 3))) arg(struct args *a, const char
 
 #define opt(a, name, ...) (arg(a, "%s", name), arg(a, __VA_ARGS__))
 
+/* With erms and fsrm the guest's kernel copies by "rep movsb", which TCG emulates byte by byte: off, it copies twice as
+ * fast. */
+static const char *const cpu_model[] = {
+	[ACCEL_TCG] = "max,erms=off,fsrm=off",
+	[ACCEL_KVM] = "Nehalem-v1,vme=off,enforce",
+};
+static_assert(ARRAY_LEN(cpu_model) == ACCEL_COUNT, "an accelerator without a CPU model");
+
 static void add_accel(struct args *a, const struct engine_machine *m)
 {
 	if (m->accel == ACCEL_KVM) {
 		opt(a, "-accel", "kvm");
-		opt(a, "-cpu", "Nehalem-v1,vme=off,enforce");
 	} else {
 		/* tb-size: the default of 1 GiB of translated code is a gift to nobody; below 64 MiB python thrashes.
 		 */
 		opt(a, "-accel", "tcg,thread=multi,tb-size=128");
-		/* With these two the guest's kernel copies by "rep movsb", which TCG emulates byte by byte: off, it
-		 * copies twice as fast. */
-		opt(a, "-cpu", "max,erms=off,fsrm=off");
 	}
+	opt(a, "-cpu", "%s", cpu_model[m->accel]);
 }
 
 static void add_kernel(struct args *a, const struct engine_machine *m)
@@ -166,6 +180,13 @@ static void add_kernel(struct args *a, const struct engine_machine *m)
 	opt(a, "-initrd", "%s", m->initrd);
 	opt(a, "-append", "console=ttyS0 quiet panic=-1%s%s%s%s", tsc, root, m->append ? " " : "",
 	    m->append ? m->append : "");
+}
+
+static void add_incoming(struct args *a)
+{
+	opt(a, "-incoming", "defer");
+	/* It stays paused after the load, whatever it was when it was saved. */
+	arg(a, "-S");
 }
 
 static void add_ports(struct args *a)
@@ -189,34 +210,50 @@ static void add_ports(struct args *a)
 
 static void add_disk(struct args *a, const struct engine_machine *m)
 {
-	/* Locks are taken on open file descriptions: the base is shared by sandboxes, the overlay is one engine's by
-	 * its uid. */
-	opt(a, "-add-fd", "fd=%d,set=%d", 3 + ENGINE_FD_BASE, ENGINE_FD_BASE);
-	opt(a, "-add-fd", "fd=%d,set=%d", 3 + ENGINE_FD_OVERLAY, ENGINE_FD_OVERLAY);
-	opt(a, "-blockdev", "driver=file,node-name=base-file,filename=/dev/fdset/%d,read-only=on,locking=off",
-	    ENGINE_FD_BASE);
-	opt(a, "-blockdev", "driver=%s,node-name=base,file=base-file,read-only=on", m->base_format);
-	/* no-flush: an overlay is disposable; it has to survive the guest, not the host. */
-	opt(a, "-blockdev",
-	    "driver=file,node-name=overlay-file,filename=/dev/fdset/%d,locking=off,discard=unmap,cache.no-flush=on",
-	    ENGINE_FD_OVERLAY);
-	opt(a, "-blockdev",
-	    "driver=%s,node-name=overlay,file=overlay-file,backing=base,discard=unmap,cache.no-flush=on",
-	    m->overlay_format);
+	const char *below = MACHINE_PLACEHOLDER;
+
+	/* reconnect-delay: a block server that is restarted is not seen by the guest. */
+	if (m->kernel) {
+		opt(a, "-blockdev",
+		    "driver=nbd,node-name=" MACHINE_BLOCKS ",server.type=unix,server.path=" ENGINE_BLOCKS_PATH
+		    ",export=%s,reconnect-delay=" MACHINE_RECONNECT_S ",discard=unmap",
+		    m->disk_export);
+		below = MACHINE_BLOCKS;
+	} else {
+		opt(a, "-blockdev", "driver=null-co,node-name=" MACHINE_PLACEHOLDER ",size=%llu",
+		    (unsigned long long)ENGINE_DISK_BYTES);
+	}
+	opt(a, "-blockdev", "driver=raw,node-name=" MACHINE_DISK ",file=%s,discard=unmap,detect-zeroes=off", below);
 	/* A full host stops the machine (ENGINE_EV_IO_ERROR) instead of breaking the guest's file system: room is made,
 	 * it goes on. */
-	opt(a, "-device", "virtio-blk-device,drive=overlay,id=disk0,werror=enospc,rerror=report");
+	opt(a, "-device",
+	    "virtio-blk-device,drive=" MACHINE_DISK ",id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report");
 }
 
-/* A value that becomes part of an option's list: a comma would begin the next one. */
-static bool plain(const char *s)
+bool machine_export_name(const char *s)
 {
-	return s && *s && !strpbrk(s, ",=");
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+	size_t n = s ? strspn(s, allowed) : 0;
+
+	return n > 0 && n <= MACHINE_EXPORT_MAX && s[n] == '\0';
+}
+
+/* Cold: a kernel and an initramfs; generic: neither. */
+static int check_boot(const struct engine_machine *m, struct err *e)
+{
+	if (!m->kernel && !m->initrd)
+		return m->append ? err_set(e, -EINVAL, "machine: words for a kernel, but none to boot") : 0;
+	if (!m->kernel || !*m->kernel || !m->initrd || !*m->initrd)
+		return err_set(e, -EINVAL, "machine: no kernel or no initramfs");
+	if (m->disk && !machine_export_name(m->disk_export))
+		return err_set(e, -EINVAL, "machine: a disk without a name at the block server");
+	return 0;
 }
 
 int machine_command(const struct engine_machine *m, struct engine_command *ret, struct err *e)
 {
 	struct args a = { .cmd = ret };
+	int r;
 
 	if (m->accel >= ACCEL_COUNT)
 		return err_set(e, -EINVAL, "machine: no such accelerator");
@@ -224,10 +261,9 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 		return err_set(e, -EINVAL, "machine: %u MiB is no memory class", m->memory_mib);
 	if (m->vcpus == 0 || engine_vcpus_class(m->vcpus) != m->vcpus)
 		return err_set(e, -EINVAL, "machine: %u is no number of vCPUs", m->vcpus);
-	if (!m->kernel || !*m->kernel || !m->initrd || !*m->initrd)
-		return err_set(e, -EINVAL, "machine: no kernel or no initramfs");
-	if (m->disk && (!plain(m->base_format) || !plain(m->overlay_format)))
-		return err_set(e, -EINVAL, "machine: a disk without its formats");
+	r = check_boot(m, e);
+	if (r < 0)
+		return r;
 
 	ret->argc = 0;
 	arg(&a, "qemu-system-x86_64");
@@ -243,14 +279,49 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 	arg(&a, "-no-reboot");
 	opt(&a, "-display", "none");
 	opt(&a, "-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
-	add_kernel(&a, m);
+	if (m->kernel)
+		add_kernel(&a, m);
+	else
+		add_incoming(&a);
 	add_ports(&a);
 	opt(&a, "-object", "rng-builtin,id=entropy");
 	opt(&a, "-device", "virtio-rng-device,rng=entropy,id=rng0");
-	if (m->disk)
+	if (m->disk || !m->kernel)
 		add_disk(&a, m);
+	opt(&a, "-device", "virtio-net-device,id=net0,mac=" MACHINE_MAC);
 	if (a.full)
 		return err_set(e, -EINVAL, "machine: the command line does not fit");
 	ret->argv[ret->argc] = NULL;
 	return 0;
+}
+
+/* -- what a saved state depends on --------------------------------------------------------------- */
+
+/* FNV-1a. It only has to tell shapes of ours apart; nobody gains by a collision. */
+static uint64_t hash_words(const struct engine_command *c)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < c->argc; i++)
+		for (const char *p = c->argv[i];; p++) {
+			h = (h ^ (unsigned char)*p) * 0x100000001b3u;
+			if (!*p) /* the NUL counts: "a" "b" is not "ab" */
+				break;
+		}
+	return h;
+}
+
+int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap)
+{
+	struct engine_machine generic = { .accel = m->accel, .memory_mib = m->memory_mib, .vcpus = m->vcpus };
+	size_t minor = strcspn(i->version, ".");
+	struct engine_command c;
+	int n;
+
+	if (!i->version[minor] || machine_command(&generic, &c, NULL) < 0)
+		return -EINVAL;
+	minor += 1 + strcspn(i->version + minor + 1, ".");
+	n = snprintf(ret, cap, "%s-%.*s %016llx %s", i->name, (int)minor, i->version,
+		     (unsigned long long)hash_words(&c), cpu_model[m->accel]);
+	return n < 0 || (size_t)n >= cap ? -EINVAL : 0;
 }

@@ -2,7 +2,8 @@
 
 # The engine, and the texts between daemon and box: the daemon links this, the box too.
 LIBS += vmm
-vmm_SRCS := $(addprefix vmm/,machine.c qemu_probe.c qemu.c qmp.c qmp_parse.c trial.c trial_outcome.c) \
+vmm_SRCS := $(addprefix vmm/,machine.c qemu_probe.c qemu.c qemu_state.c qmp.c qmp_parse.c \
+	trial.c trial_outcome.c preload/client.c) \
 	$(addprefix vmm/box/,config.c request.c record.c)
 
 # All of the box but its main file: for the program, its unit tests and its fuzz targets.

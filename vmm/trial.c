@@ -239,8 +239,8 @@ static void begin(void *arg)
 
 	t->call = 0;
 	t->asked = true;
-	/* BASE and OVERLAY are not handed over: the trial machine has no disk. */
-	t->ops.spawn(t->arg, t, &t->cmd, t->theirs, ENGINE_FD_BASE, t->theirs[ENGINE_FD_CONSOLE]);
+	/* MEMORY is not handed over: the trial machine is not to be snapshotted and needs no preload library. */
+	t->ops.spawn(t->arg, t, &t->cmd, t->theirs, ENGINE_FD_MEMORY, t->theirs[ENGINE_FD_CONSOLE]);
 }
 
 int trial_new(struct loop *l, const struct engine_ops *engine, const struct engine_info *info,
