@@ -19,12 +19,12 @@ crucible-box_PKGS := json-c libseccomp
 $(eval $(call syscalls_rule,box,vmm/box,vmm/box/main.c))
 
 vmm_UNIT := test_qmp test_qemu test_trial test_box_request test_box_record test_box_config test_box_spool test_box_exec \
-	test_box_life test_box_daemon test_box_prog
+	test_box_life test_box_daemon test_box_snapshot test_box_restore test_box_prog
 UNIT += $(vmm_UNIT)
 $(foreach t,$(vmm_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c)$(eval $(t)_LIBS := box vmm agentproto base)\
 	$(eval $(t)_PKGS := json-c libseccomp))
-$(foreach t,test_box_exec test_box_life test_box_daemon test_box_prog,\
-	$(eval $(t)_SRCS += tests/unit/test_box_rig.c tests/unit/test_box_rig_agent.c))
+$(foreach t,test_box_exec test_box_life test_box_daemon test_box_snapshot test_box_restore test_box_prog,\
+	$(eval $(t)_SRCS += tests/unit/test_box_rig.c tests/unit/test_box_rig_agent.c tests/unit/test_box_rig_engine.c))
 # It runs the program.
 $(B)/unit/test_box_prog: | $(B)/libexec/crucible-box
 

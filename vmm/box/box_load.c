@@ -29,7 +29,7 @@ static void end_with(struct box *b, const char *what, int code, const struct err
 {
 	char words[320];
 
-	snprintf(words, sizeof(words), "%s: %s", what, e && *e->msg ? e->msg : err_name(code));
+	snprintf(words, sizeof(words), "%s: %.200s", what, e && *e->msg ? e->msg : err_name(code));
 	box_reply(b, b->load.id, code, words);
 	b->load.id = 0;
 	box_end(b, words);
