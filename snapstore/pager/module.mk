@@ -8,6 +8,11 @@ pagercore_SRCS := $(addprefix snapstore/pager/,bits.c message.c template.c look.
 PROGS += crucible-pager
 crucible-pager_DIR := libexec
 crucible-pager_SRCS := snapstore/pager/main.c
-crucible-pager_LIBS := pagercore disk snapstore base
-crucible-pager_PKGS := json-c libseccomp liblz4 libcrypto
+crucible-pager_LIBS := pagercore snapdisk snapstore base
+crucible-pager_PKGS := $(snapstore_PKGS) libseccomp
 $(eval $(call syscalls_rule,pager,snapstore/pager,snapstore/pager/main.c))
+
+pager_UNIT := test_pager_fault
+UNIT += $(pager_UNIT)
+$(foreach t,$(pager_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/pager_rig.c tests/unit/snap_rig.c)\
+	$(eval $(t)_LIBS := pagercore snapdisk snapstore base)$(eval $(t)_PKGS := $(snapstore_PKGS) libseccomp))
