@@ -61,6 +61,13 @@ static size_t position(const struct packs *p, uint64_t id)
 	return low;
 }
 
+struct pack *packs_get(const struct packs *p, uint64_t id)
+{
+	size_t i = position(p, id);
+
+	return i < p->n && p->v[i]->id == id ? p->v[i] : NULL;
+}
+
 void packs_forget(struct packs *p, uint64_t id)
 {
 	size_t i = position(p, id);
@@ -70,6 +77,7 @@ void packs_forget(struct packs *p, uint64_t id)
 	if (p->hint == p->v[i])
 		p->hint = NULL;
 	pack_unref(p->v[i]);
+	p->gone++;
 	p->n--;
 	memmove(p->v + i, p->v + i + 1, (p->n - i) * sizeof(*p->v));
 }
@@ -132,7 +140,7 @@ int packs_load(struct snap *s, uint64_t id, struct err *e)
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return err_set(e, -ENOMEM, "packs: no memory");
-	*p = (struct pack){ .refs = 1, .fd = -1, .slot = -1, .id = id };
+	*p = (struct pack){ .refs = 1, .fd = -1, .id = id };
 	r = pack_map(s, p, e);
 	if (r < 0) {
 		pack_unref(p);
@@ -226,6 +234,7 @@ int packs_scan(struct snap *s, struct err *e)
 		else
 			pack_unref(all->v[i]);
 	}
+	all->gone += all->n - kept;
 	all->n = kept;
 	all->hint = NULL;
 	return 0;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/loop.h"
 #include "snapstore/snap_priv.h"
 
 #define TABLE_BITS 18u /* twice SNAP_PACK_OBJECTS and what one frame may go beyond */
@@ -62,7 +63,11 @@ static int begin(struct packer *p, struct err *e)
 {
 	char name[32];
 
-	p->id = p->s->packs.top + 1;
+	/* A number is never given twice, also when gc removed the largest: readers know a pack by it. So it is the
+	 * time. */
+	p->id = wall_ns();
+	if (p->id <= p->s->packs.top)
+		p->id = p->s->packs.top + 1;
 	pack_name(p->id, ".pack", name);
 	p->fd = openat(p->s->packs_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, SNAP_FILE_MODE);
 	if (p->fd < 0)

@@ -26,7 +26,6 @@
 struct pack { /* counted; one that was removed lives until its last read */
 	unsigned refs;
 	int fd;
-	int slot; /* of the ring's registered files; -1: none. The reader's */
 	uint64_t id;
 	void *data; /* the index, mapped */
 	size_t len;
@@ -47,6 +46,7 @@ struct packs {
 	size_t n, cap;
 	struct pack *hint; /* where the last one was found; borrowed */
 	uint64_t top;	   /* the largest id seen, of leftovers too */
+	uint64_t gone;	   /* how many were forgotten so far */
 	char bad[160];	   /* words about the last pack that could not be opened */
 };
 void packs_init(struct packs *p);
@@ -54,6 +54,7 @@ void packs_fini(struct packs *p);
 int packs_scan(struct snap *s, struct err *e); /* opens what came, forgets what went */
 int packs_load(struct snap *s, uint64_t id, struct err *e);
 void packs_forget(struct packs *p, uint64_t id);
+struct pack *packs_get(const struct packs *p, uint64_t id); /* NULL: none */
 /* The newest copy; -ENOENT (no words) when there is none; -EBADMSG. */
 int packs_find(struct packs *p, const struct snap_digest *d, struct where *ret, struct err *e);
 /* The same, asking the pack of the last answer first: any copy. */

@@ -144,3 +144,11 @@ uint64_t rig_size(struct snap_rig *r, const char *path)
 	assert_int_equal(fstatat(r->dirfd, path, &st, 0), 0);
 	return (uint64_t)st.st_size;
 }
+
+void rig_cut(struct snap_rig *r, const char *path, uint64_t len)
+{
+	AUTO_FD fd = openat(r->dirfd, path, O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)len), 0);
+}

@@ -41,6 +41,7 @@ struct snap_digest rig_store(struct snap_rig *r, unsigned uuid, const struct sna
 /* Files of <store>/<folder> whose name ends so; the last name into @ret_path (below the rig's folder; may be NULL). */
 unsigned rig_files(struct snap_rig *r, const char *folder, const char *suffix, char ret_path[128]);
 void rig_flip(struct snap_rig *r, const char *path, uint64_t off); /* one bit */
+void rig_cut(struct snap_rig *r, const char *path, uint64_t len);
 uint64_t rig_size(struct snap_rig *r, const char *path);
 
 #endif

@@ -40,6 +40,7 @@ static void test_round_trip(void **state)
 	struct snap_counts c;
 	struct snap_digest root;
 	struct snap_map *m = NULL;
+	char pack[128], idx[128];
 	struct snap_rig r;
 	struct snap *s;
 
@@ -54,8 +55,9 @@ static void test_round_trip(void **state)
 	assert_int_equal(c.pages_new, 499);
 	assert_int_equal(c.pages_known, 1);
 	assert_int_equal(c.nodes_new, 7);
-	assert_int_equal(c.bytes_stored, rig_size(&r, "store/packs/0000000000000001.pack") +
-						 rig_size(&r, "store/packs/0000000000000001.idx"));
+	assert_int_equal(rig_files(&r, "packs", ".pack", pack), 1);
+	assert_int_equal(rig_files(&r, "packs", ".idx", idx), 1);
+	assert_int_equal(c.bytes_stored, rig_size(&r, pack) + rig_size(&r, idx));
 	s = snap_rig_reader(&r);
 	OK(snap_map_open(s, &root, N, &m, &rig_err));
 	for (unsigned i = 0; i < N; i++)
