@@ -1,1 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+
+# The store as a library: who reads it and who writes it.
+LIBS += snapstore
+snapstore_SRCS := $(addprefix snapstore/,digest.c frame.c index.c node.c blob.c pack.c packer.c store.c object.c batch.c edit.c map.c \
+	manifest.c ring.c reader.c)
+snapstore_PKGS := json-c liblz4 liburing libcrypto
+
+snap_UNIT := test_snap_store test_snap_reader
+UNIT += $(snap_UNIT)
+$(foreach t,$(snap_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/snap_rig.c)$(eval $(t)_LIBS := snapstore base)\
+	$(eval $(t)_PKGS := $(snapstore_PKGS)))

@@ -1,1 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+
+# Disks and the block server; whoever links this links the snapstore's library, too.
+LIBS += snapdisk
+snapdisk_SRCS := $(addprefix snapstore/disk/,layer.c record.c stack.c storelayer.c index.c disk.c disks.c join.c nbd.c nbd_conn.c \
+	nbd_proto.c)
