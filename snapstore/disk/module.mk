@@ -4,3 +4,8 @@
 LIBS += snapdisk
 snapdisk_SRCS := $(addprefix snapstore/disk/,layer.c record.c stack.c storelayer.c index.c disk.c disks.c join.c nbd.c nbd_conn.c \
 	nbd_proto.c)
+
+disk_UNIT := test_disk test_disk_model
+UNIT += $(disk_UNIT)
+$(foreach t,$(disk_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c disk_dir.c fake_snap.c))\
+	$(eval $(t)_LIBS := snapdisk base)$(eval $(t)_PKGS := json-c))
