@@ -30,7 +30,7 @@ int cmd_snapshot_create(struct cli *c)
 	AUTO_JSON *info = NULL;
 	char made_up[SBX_ID_MAX + 1];
 	const char *name = a->nwords > 1 ? a->words[1] : made_up;
-	struct sbx s;
+	struct sbx s = SBX_NONE;
 	int r = 0;
 
 	if (name != made_up)
