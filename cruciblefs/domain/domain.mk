@@ -2,7 +2,8 @@
 # Included by cruciblefs/module.mk.
 LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,attr.c boxlink.c config.c disk.c exec.c fscall.c health.c host.c journal.c \
-	down.c lifecycle.c persist.c profile.c registry.c removal.c sandbox.c slot.c start.c trial_run.c upload.c)
+	down.c lifecycle.c pager_reply.c pagerlink.c peer.c persist.c profile.c registry.c removal.c sandbox.c slot.c start.c \
+	store_reply.c storelink.c trial_run.c upload.c)
 
 UNIT += test_pool test_waitq test_config test_domain test_domain_fault
 test_pool_SRCS := tests/unit/test_pool.c
@@ -15,6 +16,19 @@ test_config_LIBS := base
 test_domain_SRCS := tests/unit/test_domain.c tests/unit/domain_world.c tests/unit/fake_launcher.c
 test_domain_LIBS := cfsdomain launch vmm agentproto base
 test_domain_PKGS := json-c
+
+# now_ns() of the link alone is the test's own, so that delays are there but need not be waited for.
+peer_SRCS := $(addprefix cruciblefs/domain/,peer.c pagerlink.c pager_reply.c storelink.c store_reply.c)
+UNIT += test_pagerlink test_storelink
+test_pagerlink_SRCS := $(addprefix tests/unit/,test_pagerlink.c peer_fix.c fake_manifest.c) $(peer_SRCS)
+test_storelink_SRCS := $(addprefix tests/unit/,test_storelink.c peer_fix.c fake_manifest.c) $(peer_SRCS)
+$(foreach t,test_pagerlink test_storelink,$(eval $(t)_LIBS := launch base)$(eval $(t)_PKGS := json-c)\
+	$(eval $(t)_LDFLAGS := -Wl$(comma)--wrap=now_ns))
+
+FUZZ += fuzz_peer_reply
+fuzz_peer_reply_SRCS := tests/fuzz/fuzz_peer_reply.c tests/unit/fake_manifest.c $(peer_SRCS)
+fuzz_peer_reply_LIBS := launch base
+fuzz_peer_reply_PKGS := json-c
 
 # tests/unit/fault.c stands in for these calls of everything that is linked.
 FAULT_CALLS := malloc calloc realloc strdup write mkdirat renameat fsync fchmod fchmodat socketpair pipe2 openat64
