@@ -164,16 +164,18 @@ static int prepare_store(struct daemon *d, struct err *e)
 	static const struct {
 		const char *name;
 		mode_t mode;
-		uid_t uid;   /* beyond uid_base: who writes there */
+		uid_t uid; /* beyond uid_base; the group is the service gid */
 	} dirs[] = {
 		{ "sandboxes", 0700, 0 },
-		{ "snapshots", 0700, 0 },
 		{ "logs", 0700, 0 },
 		{ "state", 0755, 0 },
 		{ "run", 0750, 0 },
-		{ "blocks", 0755, 0 },
-		{ "disks", 02770, LAUNCH_UID_PAGER },
+		{ "snapshots", 0700, 0 },
+		{ "blocks", 0700, 0 },
+		{ LAUNCH_BLOCKS_DIR, 0711, 0 },
+		/* One writes, the service's group reads; what is made inside is the group's as well (setgid). */
 		{ "snapstore", 02750, LAUNCH_UID_STORE },
+		{ "disks", 02770, LAUNCH_UID_PAGER },
 	};
 	AUTO_FD state = -1;
 	int r;
@@ -185,8 +187,7 @@ static int prepare_store(struct daemon *d, struct err *e)
 	if (d->store_fd < 0)
 		return err_set(e, -errno, "store %s: %s", d->cfg.store, strerror(errno));
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		r = owned_dir(d->store_fd, dirs[i].name, dirs[i].mode, d->cfg.uid_base + dirs[i].uid,
-			      d->cfg.uid_base);
+		r = owned_dir(d->store_fd, dirs[i].name, dirs[i].mode, d->cfg.uid_base + dirs[i].uid, d->cfg.uid_base);
 		if (r < 0)
 			return err_set(e, r, "store %s: %s/: %s", d->cfg.store, dirs[i].name, strerror(-r));
 	}
@@ -332,6 +333,9 @@ static void on_launcher_exit(void *arg, const char *uuid, enum launch_kind kind,
 {
 	struct daemon *d = arg;
 
+	/* Of the pager and the store their links say it. */
+	if (kind != LAUNCH_BOX && kind != LAUNCH_ENGINE)
+		return;
 	registry_launcher_exit(d->reg, uuid, kind == LAUNCH_BOX, status);
 }
 
