@@ -465,10 +465,10 @@ int machine_load(struct machine *m, int state_fd)
 
 /* -- memory ------------------------------------------------------------------------------------ */
 
-/* Holes of the template are zeros here. One thread a machine is enough: what is there already is left alone by it. */
+/* One thread a machine is enough: what is there already is left alone by it. */
 static void *pager_main(void *arg)
 {
-	static const uint8_t zeros[RIG_PAGE];
+	uint8_t page[RIG_PAGE] = { 0 };
 	struct machine *m = arg;
 
 	for (;;) {
@@ -481,9 +481,12 @@ static void *pager_main(void *arg)
 		if (read(m->uffd, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		at = (off_t)(msg.arg.pagefault.address - m->base) & ~(off_t)(RIG_PAGE - 1);
-		if (lseek(m->template->fd, at, SEEK_DATA) != at)
-			if (pwrite(m->template->fd, zeros, RIG_PAGE, at) != RIG_PAGE)
+		if (lseek(m->template->fd, at, SEEK_DATA) != at) {
+			if (m->template->source >= 0 && pread(m->template->source, page, RIG_PAGE, at) != RIG_PAGE)
 				return NULL;
+			if (pwrite(m->template->fd, page, RIG_PAGE, at) != RIG_PAGE)
+				return NULL;
+		}
 		m->faults++;
 		wake = (struct uffdio_range){ .start = m->base + (uint64_t)at, .len = RIG_PAGE };
 		ioctl(m->uffd, UFFDIO_WAKE, &wake);
@@ -547,11 +550,11 @@ static void copy_below(struct template *t, const struct template *below)
 	}
 }
 
-void template_take(struct template *t, struct machine *m, const struct template *below)
+static void template_make(struct template *t, uint64_t bytes)
 {
 	char path[64];
 
-	*t = (struct template){ .bytes = (uint64_t)m->rig->memory_mib << 20 };
+	*t = (struct template){ .bytes = bytes, .source = -1 };
 	t->fd = memfd_create("template", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	assert_int_equal(fchmod(t->fd, 0400), 0);
 	assert_int_equal(ftruncate(t->fd, (off_t)t->bytes), 0);
@@ -559,13 +562,42 @@ void template_take(struct template *t, struct machine *m, const struct template 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", t->fd);
 	t->ro = open(path, O_RDONLY | O_CLOEXEC);
 	assert_true(t->ro >= 0);
+}
+
+void template_take(struct template *t, struct machine *m, const struct template *below)
+{
+	template_make(t, (uint64_t)m->rig->memory_mib << 20);
 	if (below)
 		copy_below(t, below);
 	t->pages = copy_written(t, m);
+}
+
+void template_empty(struct template *t, const struct template *from)
+{
+	template_make(t, from->bytes);
+	t->source = dup(from->fd);
+}
+
+uint32_t template_holes(const struct template *t, struct preload_range *ranges, uint32_t max)
+{
+	off_t at = 0;
+	uint32_t n = 0;
+
+	while (n < max && (at = lseek(t->fd, at, SEEK_HOLE)) >= 0 && (uint64_t)at < t->bytes) {
+		off_t end = lseek(t->fd, at, SEEK_DATA);
+
+		if (end < 0)
+			end = (off_t)t->bytes;
+		if (end - at >= 64 * 1024)
+			ranges[n++] = (struct preload_range){ (uint64_t)at, (uint64_t)(end - at) };
+		at = end;
+	}
+	return n;
 }
 
 void template_drop(struct template *t)
 {
 	fd_close(&t->ro);
 	fd_close(&t->fd);
+	fd_close(&t->source);
 }

@@ -31,6 +31,7 @@ struct template
 	int ro;		/* for engines */
 	uint64_t pages; /* that were written into it */
 	uint64_t bytes;
+	int source; /* -1: what is not in the template is zeros; else the pager takes it from here when it is touched */
 };
 
 struct machine {
@@ -77,6 +78,10 @@ int machine_load(struct machine *m, int state_fd);
 
 /* What @m has written since its mapping was made, over what @below holds (may be NULL); m->mem must be there. */
 void template_take(struct template *t, struct machine *m, const struct template *below);
+/* The same memory, all of it still in @from: nothing is there before it is touched. */
+void template_empty(struct template *t, const struct template *from);
+/* Runs of 64 KiB and more that are nowhere in the template, at most @max. */
+uint32_t template_holes(const struct template *t, struct preload_range *ranges, uint32_t max);
 void template_drop(struct template *t);
 
 #endif

@@ -41,12 +41,15 @@ static double ms_since(uint64_t *t)
 }
 
 /* A fork: memory, disk, state, go. */
-static void fork_into(struct machine *m, struct template *t, const char *disk, int state_fd, const char *word)
+static void fork_into(struct machine *m, struct template *t, bool with_zeros, const char *disk, int state_fd,
+		      const char *word)
 {
+	struct preload_range zeros[PRELOAD_RANGES_MAX];
+	uint32_t n = with_zeros ? template_holes(t, zeros, PRELOAD_RANGES_MAX) : 0;
 	uint64_t begin = now_ns(), at = begin;
 	double order, assign, load, cont, pong;
 
-	assert_int_equal(machine_order(m, t, NULL, 0), 0);
+	assert_int_equal(machine_order(m, t, zeros, n), 0);
 	order = ms_since(&at);
 	assert_int_equal(machine_assign(m, disk), 0);
 	assign = ms_since(&at);
@@ -56,9 +59,10 @@ static void fork_into(struct machine *m, struct template *t, const char *disk, i
 	cont = ms_since(&at);
 	machine_ping(m, word);
 	pong = ms_since(&at);
-	print_message("%s: order %.2f, disk %.2f, load %.2f, cont %.2f, pong %.2f; in all %.1f ms; %llu faults\n",
-		      m->name, order, assign, load, cont, pong, (double)(now_ns() - begin) / 1e6,
-		      (unsigned long long)m->faults);
+	print_message(
+		"%s: order %.2f (%u ranges), disk %.2f, load %.2f, cont %.2f, pong %.2f; in all %.1f ms; %llu faults\n",
+		m->name, order, n, assign, load, cont, pong, (double)(now_ns() - begin) / 1e6,
+		(unsigned long long)m->faults);
 }
 
 static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
@@ -66,7 +70,7 @@ static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
 	static const char *const disks[] = { "parent", "one", "two", "three" };
 	struct rig *r = need(memory_mib, vcpus, uid);
 	struct machine *parent, *one, *two, *three;
-	struct template t1, t2, t3;
+	struct template t1, t2, t3, lazy;
 	uint64_t at;
 
 	for (size_t i = 0; i < ARRAY_LEN(disks); i++)
@@ -90,7 +94,7 @@ static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
 	print_message(", copy %.2f ms (%.1f MiB)\n", ms_since(&at), (double)t1.pages / 256);
 	rig_disk(r, "one", "parent");
 	one->seq_control = parent->seq_control;
-	fork_into(one, &t1, "one", parent->state_fd, "fork");
+	fork_into(one, &t1, false, "one", parent->state_fd, "fork");
 
 	/* The parent goes on over the same template, and its next snapshot is small. */
 	at = now_ns();
@@ -107,10 +111,14 @@ static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
 	print_message("the parent's second snapshot: %.1f MiB\n", (double)t2.pages / 256);
 	assert_true(t2.pages * 4 < t1.pages);
 	rig_disk(r, "two", "parent");
+	template_empty(&lazy, &t2); /* every page comes through its pager */
 	two->seq_control = parent->seq_control;
-	fork_into(two, &t2, "two", parent->state_fd, "second");
+	fork_into(two, one->uffd >= 0 ? &lazy : &t2, false, "two", parent->state_fd, "second");
 
-	/* A fork of the fork. */
+	if (two->uffd >= 0)
+		assert_true(two->faults > 100);
+
+	/* A fork of the fork, whose zeros are its own. */
 	three = machine_start(r, "three", NULL);
 	machine_ping(one, "one lives");
 	assert_int_equal(machine_pause(one), 0);
@@ -118,7 +126,7 @@ static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
 	template_take(&t3, one, &t1);
 	rig_disk(r, "three", "one");
 	three->seq_control = one->seq_control;
-	fork_into(three, &t3, "three", one->state_fd, "grandchild");
+	fork_into(three, &t3, true, "three", one->state_fd, "grandchild");
 	assert_int_equal(machine_order(one, &t3, NULL, 0), 0);
 	assert_int_equal(machine_resume(one), 0);
 	machine_ping(one, "and goes on");
@@ -132,6 +140,7 @@ static void generations(uint32_t memory_mib, uint32_t vcpus, uid_t uid)
 	template_drop(&t1);
 	template_drop(&t2);
 	template_drop(&t3);
+	template_drop(&lazy);
 	rig_free(r);
 }
 
