@@ -99,9 +99,8 @@ static int enter(void **state)
 	make_sandbox(
 		"a",
 		"{\"id\":\"a\",\"uuid\":\"ua\",\"from\":\"profile:tiny\",\"parent\":\"s\",\"parent_uuid\":\"us\"}");
-	make_snapshot("s",
-		      "{\"snapshot\":\"s\",\"uuid\":\"us\",\"source\":\"a\",\"parent\":\"profile:tiny\",\"forks\":2,"
-		      "\"created\":\"2020-01-01T00:00:00.000Z\",\"sizes\":{\"unique_bytes\":2097152}}");
+	make_snapshot("s", "{\"id\":\"s\",\"uuid\":\"us\",\"source\":\"a\",\"parent\":\"profile:tiny\",\"forks\":2,"
+			   "\"created\":\"2020-01-01T00:00:00.000Z\",\"sizes\":{\"unique_bytes\":2097152}}");
 	return 0;
 }
 
@@ -239,8 +238,7 @@ static void end(struct stage *st)
 	close(st->notify);
 }
 
-/* -- snapshots -------------------------------------------------------------------------------------------------------
- */
+/* -- snapshots ----------------------------------------------------------------------------------------------------- */
 
 static void test_names(void **state)
 {
@@ -286,7 +284,7 @@ static void test_create_writes_the_name(void **state)
 	assert_file("run/a/snapshot", "s\n");
 	RUN(&res, "snapshot", "create", "a", "s", "--wait", "-o", "json");
 	assert_int_equal(res.r, 0);
-	assert_non_null(strstr(res.out, "\"snapshot\":\"s\""));
+	assert_non_null(strstr(res.out, "\"id\":\"s\""));
 	free(res.out);
 	/* Without a name one is made up. */
 	RUN(&res, "snapshot", "create", "a");
@@ -365,7 +363,7 @@ static void test_ls(void **state)
 	free(res.out);
 	RUN(&res, "snapshot", "ls", "-o", "json");
 	assert_int_equal(res.r, 0);
-	assert_non_null(strstr(res.out, "{\"snapshot\":\"other\",\"status\":\"ready\"}"));
+	assert_non_null(strstr(res.out, "{\"id\":\"other\",\"status\":\"ready\"}"));
 	assert_non_null(strstr(res.out, "\"uuid\":\"us\""));
 	free(res.out);
 }
@@ -498,10 +496,9 @@ static void test_rm(void **state)
 	assert_int_equal(faccessat(root, "snapshots/last", F_OK, 0), -1);
 }
 
-/* -- forks
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- forks --------------------------------------------------------------------------------------------------------- */
 
-static void test_forks_are_numbered_above_what_is_there(void **state)
+static void test_forks_take_the_next_free_numbers(void **state)
 {
 	struct result res;
 
@@ -509,14 +506,17 @@ static void test_forks_are_numbered_above_what_is_there(void **state)
 	RUN(&res, "fork", "s");
 	assert_prints(&res, "s-1\n");
 	assert_file("snapshots/s/fork", "s-1\n");
+	make_sandbox("s-1", NULL);
 	make_sandbox("s-3", NULL);
+	make_sandbox("s-02", NULL);
+	make_sandbox("s-999999999999999999999", NULL);
 	make_sandbox("s-x", NULL);
 	make_sandbox("s-9x", NULL);
 	make_sandbox("t-7", NULL);
 	put_file("snapshots/s/fork", "");
-	RUN(&res, "fork", "s", "--count", "2");
-	assert_prints(&res, "s-4\ns-5\n");
-	assert_file("snapshots/s/fork", "s-4\ns-5\n");
+	RUN(&res, "fork", "s", "--count", "3");
+	assert_prints(&res, "s-2\ns-4\ns-5\n");
+	assert_file("snapshots/s/fork", "s-2\ns-4\ns-5\n");
 }
 
 static void test_forks_by_name(void **state)
@@ -537,9 +537,9 @@ static void test_forks_are_refused(void **state)
 
 	(void)state;
 	RUN(&res, "fork", "s", "--count", "0");
-	assert_refused(&res, -EINVAL, "from 1 to 64");
-	RUN(&res, "fork", "s", "--count", "65");
-	assert_refused(&res, -EINVAL, "from 1 to 64");
+	assert_refused(&res, -EINVAL, "from 1 to 256");
+	RUN(&res, "fork", "s", "--count", "257");
+	assert_refused(&res, -EINVAL, "from 1 to 256");
 	RUN(&res, "fork", "s", "--count", "2", "--name", "x");
 	assert_refused(&res, -EINVAL, "leave --count out");
 	RUN(&res, "fork", "s", "--name", "a b");
@@ -553,20 +553,17 @@ static void test_forks_are_refused(void **state)
 	assert_refused(&res, -EISDIR, "fork");
 }
 
-/* Of sandboxes that cannot be set up none is left. (Plain directories have no `from`.) */
-static void test_disk_only_leaves_nothing(void **state)
+static void test_a_fork_of_the_disk_alone(void **state)
 {
 	struct result res;
 
 	(void)state;
 	RUN(&res, "fork", "s", "--disk-only", "--name", "x", "--name", "y");
-	assert_refused(&res, -ENOENT, "from");
-	assert_int_equal(faccessat(root, "run/x", F_OK, 0), -1);
-	assert_int_equal(faccessat(root, "run/y", F_OK, 0), -1);
+	assert_prints(&res, "x\ny\n");
+	assert_file("snapshots/s/fork", "--disk-only\nx\ny\n");
 }
 
-/* -- lineage
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- lineage ------------------------------------------------------------------------------------------------------- */
 
 static void test_tree(void **state)
 {
@@ -624,8 +621,7 @@ static void test_a_loop_in_the_lineage_is_cut(void **state)
 	assert_non_null(strstr(e.msg, "snapshots"));
 }
 
-/* -- the store
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the store ----------------------------------------------------------------------------------------------------- */
 
 static void test_store_stat(void **state)
 {
@@ -634,6 +630,9 @@ static void test_store_stat(void **state)
 	(void)state;
 	RUN(&res, "store", "stat");
 	assert_refused(&res, -ENOENT, "stat.json");
+	put_file("store/stat.json", "{}\n");
+	RUN(&res, "store", "stat");
+	assert_refused(&res, -ETIMEDOUT, "does not answer");
 	put_file("store/stat.json",
 		 "{\"snapshots\":3,\"packs\":2,\"pages\":100,\"bytes_packs\":2097152,\"bytes_index\":512,"
 		 "\"bytes_logical\":1073741824}\n");
@@ -719,10 +718,10 @@ int main(void)
 		TEST(test_verify),
 		TEST(test_an_outcome_without_a_status_is_none),
 		TEST(test_rm),
-		TEST(test_forks_are_numbered_above_what_is_there),
+		TEST(test_forks_take_the_next_free_numbers),
 		TEST(test_forks_by_name),
 		TEST(test_forks_are_refused),
-		TEST(test_disk_only_leaves_nothing),
+		TEST(test_a_fork_of_the_disk_alone),
 		TEST(test_tree),
 		TEST(test_a_loop_in_the_lineage_is_cut),
 		TEST(test_store_stat),

@@ -4,7 +4,6 @@
  * A number can be written into the snapshot's `fork`, too; but what the file then reads as are the names of the last
  * batch, which may be somebody else's by now. So we number them ourselves and write names: all are made or none, and
  * when another one took a name first we number anew. */
-#include <ctype.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,36 +16,39 @@
 #include "tools/crucible/snapshot.h"
 #include "tools/crucible/tree.h"
 
-#define FORKS_MAX	 64 /* of one batch */
-#define NAME_TRIES	 16
-#define START_TIMEOUT_MS 180000 /* --disk-only boots */
+#define FORKS_MAX  256 /* of one batch */
+#define NAME_TRIES 16
 
 struct batch {
 	char names[FORKS_MAX][SBX_ID_MAX + 1];
 	size_t n;
 };
 
+#define NUMBERS_MAX 8192 /* more than there can be sandboxes */
+
 struct numbers {
 	const char *id;
-	unsigned long highest;
+	bool taken[NUMBERS_MAX + 1];
 };
 
 static int look_at_name(void *arg, int parent, const char *name)
 {
 	struct numbers *x = arg;
 	size_t len = strlen(x->id);
+	const char *digits = name + len + 1;
 	unsigned long v;
 
 	(void)parent;
-	if (strncmp(name, x->id, len) != 0 || name[len] != '-' || !isdigit((unsigned char)name[len + 1]) ||
-	    strspn(name + len + 1, "0123456789") != strlen(name + len + 1) || strlen(name + len + 1) > 6)
+	if (strncmp(name, x->id, len) != 0 || name[len] != '-' || !*digits || *digits == '0' || strlen(digits) > 6 ||
+	    strspn(digits, "0123456789") != strlen(digits))
 		return 0;
-	v = strtoul(name + len + 1, NULL, 10);
-	if (v > x->highest)
-		x->highest = v;
+	v = strtoul(digits, NULL, 10);
+	if (v <= NUMBERS_MAX)
+		x->taken[v] = true;
 	return 0;
 }
 
+/* The next free ones, as the tree does it. */
 static int number(struct cli *c, const char *id, size_t n, struct batch *b)
 {
 	struct numbers x = { .id = id };
@@ -54,9 +56,12 @@ static int number(struct cli *c, const char *id, size_t n, struct batch *b)
 
 	if (r < 0)
 		return err_set(&c->err, r, "run: %s", strerror(-r));
-	for (b->n = 0; b->n < n; b->n++)
-		snprintf(b->names[b->n], sizeof(b->names[0]), "%s-%lu", id, x.highest + 1 + b->n);
-	return 0;
+	b->n = 0;
+	for (unsigned v = 1; b->n < n && v <= NUMBERS_MAX; v++) {
+		if (!x.taken[v])
+			snprintf(b->names[b->n++], sizeof(b->names[0]), "%s-%u", id, v);
+	}
+	return b->n == n ? 0 : err_set(&c->err, -EDQUOT, "there are too many forks of \"%s\"", id);
 }
 
 static int take_names(struct cli *c, struct batch *b)
@@ -85,7 +90,9 @@ static int make(struct cli *c, struct snapshot *s, const struct batch *b)
 	struct buf text;
 	int r = 0;
 
-	buf_init(&text, sizeof(b->names));
+	buf_init(&text, sizeof(b->names) + sizeof("--disk-only\n"));
+	if (c->args.given[OPT_DISK_ONLY])
+		r = buf_adds(&text, "--disk-only\n");
 	for (size_t i = 0; i < b->n && r == 0; i++)
 		r = buf_addf(&text, "%s\n", b->names[i]);
 	if (r == 0)
@@ -94,33 +101,6 @@ static int make(struct cli *c, struct snapshot *s, const struct batch *b)
 	if (r < 0) {
 		tree_explain(s->dir, r, &words, "snapshot \"%s\": fork", s->id);
 		err_set(&c->err, r, "%s", words.msg);
-	}
-	return r;
-}
-
-/* The snapshot's disk alone, booted: for a snapshot whose memory this host's engine cannot take up. */
-static int make_of_disk(struct cli *c, struct snapshot *s, const struct batch *b)
-{
-	struct sbx made[FORKS_MAX];
-	struct err ignored = { 0 };
-	char from[sizeof("disk:") + SNAPSHOT_ID_MAX];
-	size_t n = 0;
-	int r = 0;
-
-	snprintf(from, sizeof(from), "disk:%s", s->id);
-	while (n < b->n && r == 0) {
-		r = sbx_make(c->mount.fd, b->names[n], NULL, false, &made[n], &c->err);
-		if (r == 0)
-			r = tree_set(made[n++].dir, "from", from, &c->err);
-	}
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = tree_set(made[i].dir, "ctl", "start", &c->err);
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = sbx_await(&made[i], "ready", START_TIMEOUT_MS, &c->err);
-	for (size_t i = 0; i < n; i++) {
-		if (r < 0)
-			sbx_remove(&made[i], &ignored);
-		sbx_close(&made[i]);
 	}
 	return r;
 }
@@ -167,7 +147,7 @@ int cmd_fork(struct cli *c)
 		if (numbered)
 			r = number(c, s.id, n, &b);
 		if (r == 0)
-			r = a->given[OPT_DISK_ONLY] ? make_of_disk(c, &s, &b) : make(c, &s, &b);
+			r = make(c, &s, &b);
 		if (r != -EEXIST || !numbered)
 			break;
 	}

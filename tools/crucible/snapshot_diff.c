@@ -22,6 +22,8 @@ static int compute(struct cli *c, struct snapshot *s)
 
 	watch_begin(c->mount.fd, &w);
 	r = tree_set(s->dir, "diff", "start", &c->err);
+	if (r == -EBUSY && tree_word(s->dir, "diff", state, sizeof(state)) == 0 && !strcmp(state, "running"))
+		r = 0; /* somebody else has asked already */
 	while (r == 0) {
 		r = tree_word(s->dir, "diff", state, sizeof(state));
 		if (r < 0)

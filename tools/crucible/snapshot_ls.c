@@ -25,7 +25,7 @@ static int add_json(struct listing *l, const char *name, const char *status, str
 {
 	struct json_object *o = info ? json_object_get(info) : json_object_new_object();
 
-	if (!o || (!info && fields_put(o, "snapshot", json_object_new_string(name)) < 0) ||
+	if (!o || (!info && fields_put(o, "id", json_object_new_string(name)) < 0) ||
 	    fields_put(o, "status", json_object_new_string(status)) < 0 || json_object_array_add(l->all, o) != 0) {
 		json_object_put(o);
 		return -ENOMEM;

@@ -28,6 +28,9 @@ int cmd_snapshot_verify(struct cli *c)
 		return r;
 	if (c->json)
 		print_json(c, json_object_get(o));
+	if (!strcmp(fields_text(o, "status"), "failed"))
+		return err_set(&c->err, -EIO, "snapshot \"%s\" cannot be verified: %s", s.id,
+			       fields_text(o, "error") ?: "the store does not say why");
 	if (strcmp(fields_text(o, "status"), "ok") != 0)
 		return err_set(&c->err, -EBADMSG, "snapshot \"%s\" is %s: %llu of %llu pages: %s", s.id,
 			       fields_text(o, "status"), (unsigned long long)fields_number(o, "damaged"),

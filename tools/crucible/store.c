@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible store: what the snapstore holds, whether all of it is whole, and giving back what nothing needs. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,9 @@
 #include "tools/crucible/table.h"
 #include "tools/crucible/tree.h"
 #include "tools/crucible/watch.h"
+
+#define STAT_TRIES   100
+#define STAT_TICK_MS 50
 
 static int open_store(struct cli *c)
 {
@@ -42,11 +46,34 @@ static void show_stat(struct json_object *o)
 	}
 }
 
+/* The daemon asks the store behind a read, and has nothing to tell at first. */
+static int get_stat(struct cli *c, struct json_object **ret)
+{
+	AUTO_FD store = open_store(c);
+
+	if (store < 0)
+		return store;
+	for (unsigned tries = 0;; tries++) {
+		AUTO_JSON *o = NULL;
+		int r = tree_json(store, "stat.json", &o, &c->err);
+
+		if (r < 0)
+			return r;
+		if (json_object_object_length(o) > 0) {
+			*ret = o;
+			o = NULL;
+			return 0;
+		}
+		if (tries == STAT_TRIES)
+			return err_set(&c->err, -ETIMEDOUT, "store: it does not answer");
+		poll(NULL, 0, STAT_TICK_MS);
+	}
+}
+
 int cmd_store_stat(struct cli *c)
 {
 	AUTO_JSON *o = NULL;
-	AUTO_FD store = open_store(c);
-	int r = store < 0 ? store : tree_json(store, "stat.json", &o, &c->err);
+	int r = get_stat(c, &o);
 
 	if (r < 0)
 		return r;
@@ -73,6 +100,8 @@ int cmd_store_verify(struct cli *c)
 
 	if (r < 0)
 		return r;
+	if (!strcmp(fields_text(o, "status"), "failed"))
+		return err_set(&c->err, -EIO, "verify: %s", fields_text(o, "error") ?: "the store does not say why");
 	if (strcmp(fields_text(o, "status"), "ok") != 0)
 		return err_set(&c->err, -EBADMSG, "the store is %s: %llu of %llu pages: %s", fields_text(o, "status"),
 			       (unsigned long long)fields_number(o, "damaged"),

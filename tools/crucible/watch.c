@@ -64,12 +64,25 @@ static int read_outcome(int dir, const char *path, struct json_object **ret, str
 	return text[strspn(text, " \n")] ? tree_json(dir, path, ret, e) : 0;
 }
 
+/* One that is under way already is as good as ours. */
+static bool runs(int dir, const char *path)
+{
+	AUTO_JSON *o = NULL;
+	const char *status = NULL;
+
+	return read_outcome(dir, path, &o, NULL) == 0 && o && json_get_str(o, "status", &status, NULL) == 0 && status &&
+	       !strcmp(status, "running");
+}
+
 static int begin(int dir, const char *path, struct err *e)
 {
 	int r = tree_write(dir, path, "start\n", 6);
 
+	if (r == -EBUSY && runs(dir, path))
+		return 0;
+
 	/* Its mode is what the kernel judges by: no words are left behind. */
-	if (r == -EACCES)
+	if (r == -EACCES || r == -EPERM)
 		return err_set(e, r, "%s: only root, or the owner, may start this", path);
 	return r < 0 ? tree_explain(dir, r, e, "%s", path) : 0;
 }
