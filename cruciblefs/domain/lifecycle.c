@@ -110,6 +110,8 @@ void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, in
 {
 	struct sandbox *s = registry_by_machine(r, uuid);
 
+	if (!strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE))
+		return; /* the launcher has said so, and the connection's end is acted on */
 	/* What follows from it comes by the box's connection; this line says how it ended. */
 	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine",
 		 status);

@@ -113,7 +113,7 @@ static void wait_and_try(struct peer *p, const char *words)
 			 "%s: failed %u times in a minute, tried again in a minute: %.400s", p->kind->name, recent,
 			 words);
 	log_warn("peer=%s event=absent error=%s next=\"tried again in %" PRIu64 " ms\"", p->kind->name,
-		 log_quote(words, quoted, sizeof(quoted)), (at - now_ns()) / MS);
+		 log_quote(words, quoted, sizeof(quoted)), (uint64_t)((at - now_ns()) / MS));
 	if (loop_timer(p->setup.loop, at, attempt, p, &p->timer) < 0) {
 		snprintf(p->degraded, sizeof(p->degraded), "%s: no memory to try again; restart the daemon",
 			 p->kind->name);
@@ -167,7 +167,8 @@ static void on_greeted(void *arg, int code, const char *words, struct wire_rd *r
 	struct peer *p = arg;
 
 	(void)r, (void)m;
-	if (code < 0) {
+	/* Whatever it answers, it lives; but what is no answer does not come from one of ours. */
+	if (code == -EBADMSG) {
 		fail(p, code, "its first answer", words);
 		return;
 	}

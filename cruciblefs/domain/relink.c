@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -24,7 +25,7 @@ static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0660 }, { "blocks", "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -33,7 +34,7 @@ static const struct peer_kind store_kind = {
 	.name = "crucible-store",
 	.kind = LAUNCH_STORE,
 	.uuid = LAUNCH_UUID_STORE,
-	.listen = { { "run", "store.sock", SOCK_SEQPACKET, 0660 } },
+	.listen = { { "run", "store.sock", SOCK_SEQPACKET, 0600 } },
 	.nlisten = 1,
 	.reply = STORE_REPLY,
 	.greeting = STORE_LIST,
@@ -264,12 +265,27 @@ static void on_pager_msg(void *arg, struct msg *m)
 
 bool registry_peers_are_up(struct registry *r)
 {
-	return r->pager && r->store && peer_is_up(r->pager) && peer_is_up(r->store);
+	return r->pager && peer_is_up(r->pager);
+}
+
+const char *registry_peers_words(struct registry *r)
+{
+	const char *words = r->pager ? peer_degraded(r->pager) : "";
+
+	return words[0] ? words : r->store ? peer_degraded(r->store) : "";
 }
 
 bool registry_peers_failed(struct registry *r)
 {
-	return !r->pager || !r->store || peer_degraded(r->pager)[0] || peer_degraded(r->store)[0];
+	return !r->pager || !r->store || peer_degraded(r->pager)[0];
+}
+
+/* A machine needs four of the pager; more than the host permits us we cannot give. */
+static uint32_t most_descriptors(void)
+{
+	struct rlimit lim;
+
+	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
 }
 
 int relink_begin(struct registry *r, struct err *e)
@@ -277,10 +293,10 @@ int relink_begin(struct registry *r, struct err *e)
 	static const struct peer_ops pager_ops = { on_pager_up, on_lost, on_pager_msg };
 	static const struct peer_ops store_ops = { on_store_up, on_lost, NULL };
 	static char uid[16];
-	static const char *const pager_argv[] = { "crucible-pager", "--daemon-uid", uid };
+	static const char *const pager_argv[] = { "crucible-pager", uid };
 	static const char *const store_argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", uid };
 	struct peer_setup setup = {
-		.loop = r->loop, .launcher = r->launcher, .store_fd = r->store_fd, .log_fd = 2, .nofile = 65536
+		.loop = r->loop, .launcher = r->launcher, .store_fd = r->store_fd, .log_fd = 2, .nofile = most_descriptors()
 	};
 	int k;
 
@@ -290,7 +306,7 @@ int relink_begin(struct registry *r, struct err *e)
 	k = peer_new(&pager_kind, &setup, &pager_ops, r, &r->pager, e);
 	if (k < 0)
 		return k;
-	setup.nofile = 4096;
+	setup.nofile = setup.nofile < 4096 ? setup.nofile : 4096;
 	setup.argc = ARRAY_LEN(store_argv);
 	setup.argv = store_argv;
 	return peer_new(&store_kind, &setup, &store_ops, r, &r->store, e);

@@ -110,7 +110,8 @@ void store_gc_soon(struct registry *r);
 void store_end(struct registry *r);
 /* -- relink.c */
 bool registry_peers_are_up(struct registry *r);
-bool registry_peers_failed(struct registry *r); /* words: health.json */
+bool registry_peers_failed(struct registry *r);
+const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
 void relink_sandbox(struct sandbox *s);
 void relink_quit(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);

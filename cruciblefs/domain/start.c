@@ -18,11 +18,13 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 
 #define BOOT_TIMEOUT_S 60u
+#define LOOK_NS	       (500ull * 1000000ull)
 
 struct start { /* a cold boot on its way */
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
 	struct registry *reg;
 	struct waiter trial;
+	loop_id look_again; /* while it waits for the trial, the pager and the store */
 	struct profile profile; /* of a first boot */
 	struct machine *m;
 	bool asked; /* an answer is on its way */
@@ -31,6 +33,7 @@ struct start { /* a cold boot on its way */
 static void start_free(struct start *st)
 {
 	waitq_del(&st->trial);
+	loop_del(st->reg->loop, &st->look_again);
 	if (st->s) {
 		if (st->s->start == st)
 			st->s->start = NULL;
@@ -96,7 +99,7 @@ int start_orders(struct sandbox *s, struct snapshot *p)
 	snprintf(c.network, sizeof(c.network), "none");
 	snprintf(c.unenforced, sizeof(c.unenforced), "%s", s->unenforced ? s->unenforced : "");
 	if (p) {
-		snprintf(c.parent, sizeof(c.parent), "%s", p->hidden ? s->attrs.from : p->name);
+		snprintf(c.parent, sizeof(c.parent), "%.63s", p->hidden ? s->attrs.from : p->name);
 		machine_id(s, c.machine_id);
 	}
 	buf_init(&b, MSG_MAX);
@@ -244,7 +247,7 @@ static int open_profile(struct sandbox *s, struct profile *ret, struct err *e)
 void start_cold(struct sandbox *s)
 {
 	struct err e = { 0 };
-	struct start *st;
+	struct start *st = NULL;
 	int r = new_start(s, &st, &e);
 
 	if (!r && !s->disk[0])
@@ -321,14 +324,34 @@ static bool can_choose(struct registry *r)
 	return r->trial == TRIAL_DONE && (registry_peers_are_up(r) || registry_peers_failed(r));
 }
 
+static void look(struct start *st);
+
+static void on_look_again(void *arg)
+{
+	look(arg);
+}
+
+static void look(struct start *st)
+{
+	struct registry *r = st->reg;
+
+	loop_del(r->loop, &st->look_again);
+	if (!can_choose(r)) {
+		loop_timer(r->loop, now_ns() + LOOK_NS, on_look_again, st, &st->look_again);
+		return;
+	}
+	waitq_del(&st->trial);
+	if (registry_peers_are_up(r))
+		choose(st);
+	else
+		start_fail(st, -EIO, "start", registry_peers_words(r));
+}
+
 static void on_trial(struct waiter *w)
 {
 	struct start *st = (struct start *)((char *)w - offsetof(struct start, trial));
 
-	if (can_choose(st->reg)) {
-		waitq_del(w);
-		choose(st);
-	}
+	look(st);
 }
 
 /* Refuse early what the host cannot carry: an honest no is better than the kernel's OOM killer. */
@@ -363,7 +386,7 @@ static int admit(struct sandbox *s, struct err *e)
 
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 {
-	struct start *st;
+	struct start *st = NULL;
 	int r;
 
 	(void)who;
@@ -391,10 +414,8 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	sandbox_set_status(s, SBX_STARTING);
 	trial_begin(s->reg);
 	st->trial.fn = on_trial;
-	if (can_choose(s->reg))
-		choose(st); /* may have failed and gone on return: `error` and `status` say so */
-	else
-		waitq_add(&s->reg->trial_waitq, &st->trial);
+	waitq_add(&s->reg->trial_waitq, &st->trial);
+	look(st); /* may have failed and gone on return: `error` and `status` say so */
 	return 0;
 }
 

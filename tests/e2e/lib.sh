@@ -287,9 +287,9 @@ make_store() { # DIR [PROFILE…]: all that the test store has, or these
 	shift
 
 	[ -f "$TESTSTORE/profiles/tiny/root.img" ] || fail "$TESTSTORE holds no profile tiny: make teststore"
-	mkdir -p "$dir/profiles"
+	mkdir -p "$dir/profiles" "$dir/disks/bases"
 	[ $# -gt 0 ] || set -- "${built[@]##*/}"
-	for part in boot "${@/#/profiles/}"; do
+	for part in boot "${@/#/profiles/}" $(for p in "$@"; do jq -r '"disks/bases/" + .base' "$TESTSTORE/profiles/$p/info.json"; done); do
 		cp -al "$TESTSTORE/$part" "$dir/$part" 2>/dev/null && continue
 		rm -rf "${dir:?}/$part"
 		cp -a --reflink=auto --sparse=always "$TESTSTORE/$part" "$dir/$part"

@@ -326,22 +326,30 @@ static void make_owned(struct fix *f, const char *name, mode_t mode, uid_t uid)
 	assert_int_equal(chmod(path, mode), 0);
 }
 
+/* Where a library that we are linked to lies. */
+static void library_path(const char *name, char *out, size_t cap)
+{
+	AUTO_FREE char *maps = NULL;
+	char *at;
+
+	assert_int_equal(fd_slurp(AT_FDCWD, "/proc/self/maps", 1u << 20, &maps, NULL), 0);
+	at = strstr(maps, name);
+	assert_non_null(at);
+	at[strcspn(at, "\n")] = '\0';
+	while (at > maps && at[-1] != ' ')
+		at--;
+	assert_true(snprintf(out, cap, "%s", at) < (int)cap);
+}
+
 /* Any library will do; the tests' own is there. */
 static void make_preload(struct fix *f)
 {
-	AUTO_FREE char *maps = NULL;
-	char *at, *end;
+	char path[PATH_MAX];
 	AUTO_FD in = -1;
 	AUTO_FD out = -1;
 
-	assert_int_equal(fd_slurp(AT_FDCWD, "/proc/self/maps", 1u << 20, &maps, NULL), 0);
-	at = strstr(maps, "/libcmocka");
-	assert_non_null(at);
-	end = strchr(at, '\n');
-	*end = '\0';
-	while (at > maps && at[-1] != ' ')
-		at--;
-	in = open(at, O_RDONLY | O_CLOEXEC);
+	library_path("/libcmocka", path, sizeof(path));
+	in = open(path, O_RDONLY | O_CLOEXEC);
 	snprintf(f->preload, sizeof(f->preload), "%s/any.so", f->dir);
 	out = open(f->preload, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0755);
 	assert_true(in >= 0 && out >= 0);
@@ -396,6 +404,13 @@ int fix_setup(void **state)
 	snprintf(f->cgroup, sizeof(f->cgroup), "test-%d-%u", (int)getpid(), nth++);
 	make_store(f);
 	make_preload(f);
+#ifdef __SANITIZE_ADDRESS__
+	/* The probe is instrumented, which no engine is: its runtime wants to come before any library. */
+	char asan[PATH_MAX];
+
+	library_path("/libasan", asan, sizeof(asan));
+	setenv("LD_PRELOAD", asan, 1);
+#endif
 	*state = f;
 	fix_start_launcher(f, NULL);
 	return 0;

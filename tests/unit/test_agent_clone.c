@@ -314,7 +314,7 @@ static void inherited_commands_are_listed_and_end(void **state)
 			continue;
 		}
 		assert_int_equal(number(o, "stream"), a->stream);
-		assert_int_equal(number(o, "pid"), atoi(pid_text));
+		assert_int_equal(number(o, "pid"), strtol(pid_text, NULL, 10));
 		assert_true(json_object_object_get_ex(o, "name", &v));
 		assert_string_equal(json_object_get_string(v), "a \xc3\xbc");
 	}

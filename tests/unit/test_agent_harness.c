@@ -379,9 +379,9 @@ static void make_fake_cgroup(struct host *h)
 
 	snprintf(h->cgroup, sizeof(h->cgroup), "%s/fake", h->root);
 	assert_int_equal(mkdir(h->cgroup, 0755), 0);
-	snprintf(path, sizeof(path), "%s/cmds", h->cgroup);
+	snprintf(path, sizeof(path), "%s/fake/cmds", h->root);
 	assert_int_equal(mkdir(path, 0755), 0);
-	strcat(path, "/cgroup.freeze");
+	snprintf(path, sizeof(path), "%s/fake/cmds/cgroup.freeze", h->root);
 	f = fopen(path, "we");
 	assert_non_null(f);
 	fclose(f);

@@ -39,7 +39,11 @@ static void monitor_command(struct rig *r, const char *line)
 	} else if (strstr(line, "\"quit\"")) {
 		r->quits++;
 	}
-	snprintf(text, sizeof(text), "{\"return\":{},\"id\":%llu}\r\n", n);
+	snprintf(text, sizeof(text), "{\"return\":%s,\"id\":%llu}\r\n",
+		 strstr(line, "\"query-migrate\"")  ? "{\"status\":\"completed\"}"
+		 : strstr(line, "\"query-status\"") ? "{\"running\":false,\"status\":\"paused\"}"
+						    : "{}",
+		 n);
 	monitor_says(r, text);
 	if (strstr(line, "\"quit\"")) {
 		monitor_says(r, "{\"event\":\"SHUTDOWN\",\"data\":{\"guest\":false,\"reason\":\"host-qmp-quit\"}}\r\n");

@@ -96,6 +96,11 @@ static void test_freeze_and_thaw(void **state)
 	rig_free(r);
 }
 
+static void answer_fs(struct rig *r, const struct ag_frame *f)
+{
+	agent_frame(r, 1, AG_FS_REP, f->flags, f->stream, "\0\0\0\0attr", 8);
+}
+
 static void test_what_comes_meanwhile_waits(void **state)
 {
 	static const uint8_t fs[] = { AG_FS_GETATTR, 0, 0, 0, 0 };
@@ -105,6 +110,7 @@ static void test_what_comes_meanwhile_waits(void **state)
 
 	(void)state;
 	r->on_exec = never;
+	r->on_fs = answer_fs;
 	a = rig_exec(r, "sleep");
 	UNTIL(r, agent_exec(r, 0) && agent_exec(r, 0)->begun);
 	freeze(r);
@@ -126,7 +132,7 @@ static void test_what_comes_meanwhile_waits(void **state)
 	UNTIL(r, agent_exec(r, 1) && agent_exec(r, 1)->begun);
 	exec_exit(agent_exec(r, 1), 0);
 	rig_done(r, b);
-	(void)fs_id;
+	assert_int_equal(rig_reply(r, fs_id, NULL, NULL), 0);
 	rig_free(r);
 }
 
@@ -134,7 +140,7 @@ static void short_times(struct rig *r)
 {
 	r->tuning.lost_after_ms = 50;
 	r->tuning.kill_grace_ms = 10;
-	r->tuning.fs_timeout_ms = 50;
+	r->tuning.fs_timeout_ms = 500;
 }
 
 /* Deadlines of commands and of file operations stand while the machine does. */
@@ -147,11 +153,12 @@ static void test_time_stands(void **state)
 
 	(void)state;
 	r->on_exec = never;
+	r->on_fs = answer_fs;
 	n = rig_exec(r, "{\"argv\":[\"x\"],\"timeout_s\":0.1}");
 	UNTIL(r, agent_exec(r, 0) && agent_exec(r, 0)->begun);
 	freeze(r);
 	id = rig_request(r, BOX_FS, fs, sizeof(fs));
-	until = now_ns() + 400000000;
+	until = now_ns() + 600000000; /* the while that is measured, beyond every limit above */
 	while (now_ns() < until)
 		loop_once(r->loop, 20);
 	assert_int_equal(r->state, BOX_READY);
@@ -163,7 +170,7 @@ static void test_time_stands(void **state)
 	exec_exit(agent_exec(r, 0), 0);
 	rig_done(r, n);
 	record_int(r, n, "exit_code", 0);
-	assert_int_equal(rig_reply(r, id, NULL, NULL), -ETIMEDOUT); /* nobody answers, and its time goes on */
+	assert_int_equal(rig_reply(r, id, NULL, NULL), 0);
 	rig_free(r);
 }
 
