@@ -83,9 +83,11 @@ assert_rec status '"ok"' damaged 0
 # -- and while a fork writes: its machine waits or its command fails, the others do not notice
 put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=300; sync; echo over","timeout_s":100}'
 fill
+assert_file "$RUN/a/status" ready
+bounded ls -lR "$RUN" "$SNAPS" >/dev/null
+free
 run a 'echo beside'
 assert_rec stdout '"beside\n"'
-free
 await c
 rmdir "$RUN/c"
 run b 'echo alive'
