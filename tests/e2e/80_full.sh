@@ -23,7 +23,7 @@ fill() { dd if=/dev/zero of="$STORE/filler" bs=64k status=none 2>/dev/null || :;
 free() { : >"$STORE/filler"; }
 
 # -- below the floor nothing is begun
-start_daemon --set disk_floor_mib=8
+start_daemon --set disk_floor_mib=8 --set prepare=0 # nothing goes on behind
 ready_sandbox a limits/memory_mib=128
 fill_memory a 32
 before=$(count "$SNAPS")
@@ -46,7 +46,7 @@ free
 stop_daemon
 
 # -- it becomes full while a snapshot is being stored
-start_daemon --set disk_floor_mib=0
+start_daemon --set disk_floor_mib=0 --set prepare=0 # nothing goes on behind
 run a 'echo booted'
 fill_memory a 40
 sum=$SUM
