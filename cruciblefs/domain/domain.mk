@@ -17,14 +17,6 @@ test_domain_SRCS := tests/unit/test_domain.c tests/unit/domain_world.c tests/uni
 test_domain_LIBS := cfsdomain launch vmm agentproto base
 test_domain_PKGS := json-c
 
-# now_ns() of the link alone is the test's own, so that delays are there but need not be waited for.
-	$(eval $(t)_LDFLAGS := -Wl$(comma)--wrap=now_ns))
-
-FUZZ += fuzz_peer_reply
-fuzz_peer_reply_SRCS := tests/fuzz/fuzz_peer_reply.c tests/unit/fake_manifest.c $(peer_SRCS)
-fuzz_peer_reply_LIBS := launch base
-fuzz_peer_reply_PKGS := json-c
-
 # tests/unit/fault.c stands in for these calls of everything that is linked.
 FAULT_CALLS := malloc calloc realloc strdup write mkdirat renameat fsync fchmod fchmodat socketpair pipe2 openat64
 test_domain_fault_SRCS := $(addprefix tests/unit/,test_domain_fault.c domain_world.c fake_launcher.c fault.c)
