@@ -57,7 +57,6 @@ struct disks *disks_close(struct disks *d)
 		return NULL;
 	for (unsigned i = 0; i < DISK_BUCKETS; i++) {
 		struct stack *k;
-		struct layer *l;
 
 		while ((k = d->stacks[i])) {
 			d->stacks[i] = k->next;
@@ -65,6 +64,10 @@ struct disks *disks_close(struct disks *d)
 			base_put(d, k->base);
 			free(k);
 		}
+	}
+	for (unsigned i = 0; i < DISK_BUCKETS; i++) {
+		struct layer *l;
+
 		while ((l = d->layers[i])) {
 			d->layers[i] = l->next;
 			fd_close(&l->data);
