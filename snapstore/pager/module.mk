@@ -22,3 +22,4 @@ $(B)/unit/test_pager_prog: | $(B)/libexec/crucible-pager
 FUZZ += fuzz_pager_msg
 fuzz_pager_msg_SRCS := tests/fuzz/fuzz_pager_msg.c
 fuzz_pager_msg_LIBS := pagercore base
+test_pager_prog_SRCS += tests/unit/nbd_rig.c tests/unit/disk_dir.c

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's side of the pager: who may speak, what is answered, when it ends; and the real program, confined. */
 #include "pager_rig.h"
+#include "nbd_rig.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +60,7 @@ static void start(struct rig_machine *m, unsigned number)
 	assert_int_equal(rig_machine_attach(&rig, m, uuid[0]), 0);
 }
 
-static void disk_create(const char *id, struct rig_reply *y)
+static void new_disk(const char *id, const char *snapshot, struct rig_reply *y)
 {
 	AUTO_FD base = memfd_create("image", MFD_CLOEXEC);
 	struct buf b;
@@ -69,9 +70,31 @@ static void disk_create(const char *id, struct rig_reply *y)
 	wire_put_str(&b, id);
 	wire_put_u64(&b, 1 << 20);
 	wire_put_u64(&b, 1 << 20);
-	wire_put_str(&b, "");
+	wire_put_str(&b, snapshot);
 	wire_put_str(&b, "image");
 	rig_ask(&rig, PAGER_DISK_CREATE, &b, &base, 1, y);
+	buf_fini(&b);
+}
+
+/* An engine's connection to its disk: as the rig of the block server has it, but for the server. */
+static int join(const char *export)
+{
+	struct nbd_rig n = { 0 };
+
+	snprintf(n.socket, sizeof(n.socket), "%s/nbd.sock", rig.store.path);
+	return nbd_join(&n, export);
+}
+
+static void export_disk(const char *name, const char *id)
+{
+	struct rig_reply y;
+	struct buf b;
+
+	buf_init(&b, 512);
+	wire_put_str(&b, name);
+	wire_put_str(&b, id);
+	wire_put_u32(&b, getuid());
+	assert_int_equal(rig_ask(&rig, PAGER_DISK_EXPORT, &b, NULL, 0, &y), 0);
 	buf_fini(&b);
 }
 
@@ -82,7 +105,9 @@ static void test_the_confined_program_does_it_all(void **state)
 	struct rig_machine m, f;
 	struct rig_template t;
 	struct rig_reply y;
-	struct buf b;
+	uint8_t block[4096], other[4096] = { 0 };
+	AUTO_FD disk = -1;
+	AUTO_FD fork_disk = -1;
 
 	(void)state;
 	if (getuid() != 0)
@@ -95,8 +120,12 @@ static void test_the_confined_program_does_it_all(void **state)
 	memcpy(now, seeds, sizeof(now));
 	memcpy(&now[40], mine, sizeof(mine));
 	rig_machine_write(&m, 40, 4, mine);
-	disk_create(m.id, &y);
+	new_disk(m.id, "", &y);
 	assert_int_equal(y.code, 0);
+	export_disk("export-1", m.id);
+	disk = join("export-1");
+	memset(block, 7, sizeof(block));
+	assert_int_equal(nbd_do(disk, NBD_CMD_WRITE, 0, 8192, 4096, block), 0);
 	assert_int_equal(rig_snapshot(&rig, &m, uuid[0], uuid[1], &y), 0);
 	rig_close(&y);
 	assert_int_equal(rig_template(&rig, uuid[1], PAGES, &t), 0);
@@ -105,12 +134,15 @@ static void test_the_confined_program_does_it_all(void **state)
 	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[0]), 0);
 	assert_int_equal(rig_machine_check(&f, 0, PAGES, now), 0);
 	assert_int_equal(rig_machine_check(&m, 0, PAGES, now), 0);
-	buf_init(&b, 512);
-	wire_put_str(&b, "export-1");
-	wire_put_str(&b, m.id);
-	wire_put_u32(&b, 0);
-	assert_int_equal(rig_ask(&rig, PAGER_DISK_EXPORT, &b, NULL, 0, &y), 0);
-	buf_fini(&b);
+	assert_int_equal(nbd_do(disk, NBD_CMD_WRITE, 0, 8192, 4096, other), 0); /* after the snapshot */
+	new_disk(f.id, uuid[1], &y);
+	assert_int_equal(y.code, 0);
+	export_disk("export-2", f.id);
+	fork_disk = join("export-2");
+	assert_int_equal(nbd_do(fork_disk, NBD_CMD_READ, 0, 8192, 4096, other), 0);
+	assert_memory_equal(other, block, sizeof(block));
+	assert_int_equal(nbd_do(fork_disk, NBD_CMD_TRIM, 0, 8192, 4096, NULL), 0);
+	fd_close(&fork_disk);
 	assert_int_equal(rig_ask_str(&rig, PAGER_DISK_UNEXPORT, "export-1"), 0);
 	assert_int_equal(rig_ask_str(&rig, PAGER_DISK_SYNC, m.id), 0);
 	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, m.id), 0);
