@@ -3,10 +3,10 @@
 # The store as a library: who reads it and who writes it.
 LIBS += snapstore
 snapstore_SRCS := $(addprefix snapstore/,digest.c frame.c index.c node.c blob.c pack.c packer.c store.c object.c batch.c edit.c map.c \
-	manifest.c ring.c reader.c)
+	manifest.c ring.c reader.c walk.c verify.c gc.c stat.c)
 snapstore_PKGS := json-c liblz4 liburing libcrypto
 
-snap_UNIT := test_snap_store test_snap_reader
+snap_UNIT := test_snap_store test_snap_reader test_snap_gc test_snap_model
 UNIT += $(snap_UNIT)
 $(foreach t,$(snap_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/snap_rig.c)$(eval $(t)_LIBS := snapstore base)\
 	$(eval $(t)_PKGS := $(snapstore_PKGS)))

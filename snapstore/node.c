@@ -96,6 +96,12 @@ void nodes_fini(struct nodes *c)
 	c->slots = NULL;
 }
 
+void nodes_forget(struct nodes *c)
+{
+	for (size_t i = 0; i < (size_t)SETS * WAYS; i++)
+		c->slots[i].used = 0;
+}
+
 static struct nodes_slot *slot_of(struct nodes *c, const struct snap_digest *d)
 {
 	struct nodes_slot *set = c->slots + (size_t)(d->bytes[0] % SETS) * WAYS, *oldest = set;

@@ -28,6 +28,7 @@ struct pack *pack_unref(struct pack *p)
 	if (p->data)
 		munmap(p->data, p->len);
 	fd_close(&p->fd);
+	free(p->marks);
 	free(p);
 	return NULL;
 }

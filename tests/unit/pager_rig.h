@@ -16,6 +16,7 @@
 struct pager_rig {
 	struct snap_rig store;
 	struct pager_params params; /* changed before pager_rig_start() */
+	uid_t as;		    /* 0: our own process; else the real program, as this user */
 	int listen_fd, blocks_fd;
 	pid_t pid;
 	int client;
