@@ -32,11 +32,3 @@ vmm_FUZZ := fuzz_qmp fuzz_request fuzz_box_msg fuzz_box_frames
 FUZZ += $(vmm_FUZZ)
 $(foreach f,$(vmm_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := box vmm agentproto base)\
 	$(eval $(f)_PKGS := json-c))
-
-# Real machines, over the preload library.
-UNIT += test_engine
-test_engine_SRCS := tests/unit/test_engine.c tests/unit/engine_rig.c
-test_engine_LIBS := vmm base
-test_engine_PKGS := json-c libseccomp
-test_engine_LDFLAGS := -pthread
-$(B)/unit/test_engine: | $(B)/lib/crucible-preload.so
