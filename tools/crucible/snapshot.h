@@ -3,7 +3,9 @@
 #ifndef CRUCIBLE_TOOLS_SNAPSHOT_H
 #define CRUCIBLE_TOOLS_SNAPSHOT_H
 
+#include "base/buf.h"
 #include "base/err.h"
+#include "base/json.h"
 
 #define SNAPSHOT_ID_MAX 56 /* so that "<id>-1000000" is a sandbox's name, too */
 
@@ -25,5 +27,9 @@ int snapshot_explain(int code, const char *id, struct err *e);
 
 /* Block until `status` is `ready`. -EBADMSG it is `damaged`, with its `error` in words; -ENOENT it was removed. */
 int snapshot_await_ready(int root, struct snapshot *s, struct err *e);
+
+/* diff.json as lines, "A /path" for what was added, M changed, D deleted: exactly one line for each, however it is
+ * called. Errors: -EINVAL it is no such record; those of @out. */
+int snapshot_diff_text(struct json_object *diff, struct buf *out, struct err *e);
 
 #endif

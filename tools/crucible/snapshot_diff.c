@@ -13,6 +13,8 @@
 #include "tools/crucible/tree.h"
 #include "tools/crucible/watch.h"
 
+#define DIFF_TEXT_MAX (16u * 1024 * 1024) /* the record itself is smaller: TREE_TEXT_MAX */
+
 /* Have the record made, and wait until it is there. */
 static int compute(struct cli *c, struct snapshot *s)
 {
@@ -51,36 +53,36 @@ static int get(struct cli *c, struct snapshot *s, struct json_object **ret)
 }
 
 /* A guest chose these names: no newline in one may look like another line. */
-static int show(struct json_object *diff, struct err *e)
+int snapshot_diff_text(struct json_object *diff, struct buf *out, struct err *e)
 {
 	static const struct {
 		const char *key;
 		char letter;
 	} lists[] = { { "added", 'A' }, { "changed", 'M' }, { "deleted", 'D' } };
+	int r = 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(lists); i++) {
 		struct json_object *list = NULL;
-		int r = json_get_obj(diff, lists[i].key, json_type_array, &list, e);
 
+		r = json_get_obj(diff, lists[i].key, json_type_array, &list, e);
 		if (r < 0)
 			return err_wrap(e, "diff.json");
-		for (size_t k = 0; list && k < json_object_array_length(list); k++) {
+		for (size_t k = 0; r == 0 && list && k < json_object_array_length(list); k++) {
 			const char *path = json_object_get_string(json_object_array_get_idx(list, k));
 			char *line = strdup(path ?: "");
 
-			if (!line)
-				return err_set(e, -ENOMEM, "no memory");
-			printf("%c %s\n", lists[i].letter, printable_line(line));
+			r = line ? buf_addf(out, "%c %s\n", lists[i].letter, printable_line(line)) : -ENOMEM;
 			free(line);
 		}
 	}
-	return 0;
+	return r < 0 ? err_set(e, r, "diff.json: %s", strerror(-r)) : 0;
 }
 
 int cmd_snapshot_diff(struct cli *c)
 {
 	AUTO_JSON *diff = NULL;
 	struct snapshot s;
+	struct buf text;
 	bool truncated = false;
 	int r = snapshot_open(c->mount.fd, c->args.words[0], &s, &c->err);
 
@@ -92,7 +94,11 @@ int cmd_snapshot_diff(struct cli *c)
 		return r;
 	if (c->json)
 		return print_json(c, json_object_get(diff));
-	r = show(diff, &c->err);
+	buf_init(&text, DIFF_TEXT_MAX);
+	r = snapshot_diff_text(diff, &text, &c->err);
+	if (r == 0 && text.len)
+		fwrite(text.data, 1, text.len, stdout);
+	buf_fini(&text);
 	json_get_bool(diff, "truncated", &truncated, NULL);
 	if (r == 0 && truncated)
 		fputs("crucible: there are more differences than the record holds\n", stderr);
