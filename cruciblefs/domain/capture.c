@@ -305,6 +305,7 @@ static void run(struct capture *c, enum step step)
 	case CAPTURE:
 		ask_str(&a, s->machine);
 		ask_str(&a, c->p->uuid);
+		ask_str(&a, s->disk);
 		code = ask_pager(s->reg, PAGER_CAPTURE, &a, on_step, c);
 		break;
 	case MEMORY:

@@ -265,7 +265,7 @@ static void on_pager_msg(void *arg, struct msg *m)
 
 bool registry_peers_are_up(struct registry *r)
 {
-	return r->pager && peer_is_up(r->pager);
+	return r->pager && r->store && peer_is_up(r->pager) && peer_is_up(r->store);
 }
 
 const char *registry_peers_words(struct registry *r)
@@ -277,7 +277,7 @@ const char *registry_peers_words(struct registry *r)
 
 bool registry_peers_failed(struct registry *r)
 {
-	return !r->pager || !r->store || peer_degraded(r->pager)[0];
+	return !r->pager || !r->store || peer_degraded(r->pager)[0] || peer_degraded(r->store)[0];
 }
 
 /* A machine needs four of the pager; more than the host permits us we cannot give. */

@@ -303,7 +303,7 @@ int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e);
 struct pg_disks *pg_disks_free(struct pg_disks *d);
 void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_request *q, int base_fd);
 /* Freeze @machine's disk, if it has one, as @snapshot's; then @fn from the loop. */
-int pg_disks_freeze(struct pg_disks *d, const char *machine, const char *snapshot, pg_done_fn *fn, void *arg);
+int pg_disks_freeze(struct pg_disks *d, const char *id, const char *snapshot, pg_done_fn *fn, void *arg);
 void pg_disks_stored(struct pg_disks *d, const char *snapshot); /* failures are left to the next restart */
 void pg_disks_forget(struct pg_disks *d, const char *snapshot);
 

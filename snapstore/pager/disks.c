@@ -164,9 +164,7 @@ static int answer(struct pg_disks *d, struct ask *a)
 	case PAGER_FORGET:
 		return disk_remove(d->disks, q->snapshot, &a->e);
 	case ASK_FREEZE:
-		if (!disk_exists(d->disks, q->machine))
-			return 0;
-		return disk_freeze(d->disks, q->machine, q->snapshot, &a->e);
+		return q->id[0] ? disk_freeze(d->disks, q->id, q->snapshot, &a->e) : 0;
 	default:
 		return err_set(&a->e, -ENOSYS, "request %u is not one of disks", a->type);
 	}
@@ -261,7 +259,7 @@ void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_r
 }
 
 /* About a snapshot; the answer, if anybody wants one, goes to @fn. */
-static int ask_snapshot(struct pg_disks *d, unsigned type, const char *machine, const char *snapshot, pg_done_fn *fn,
+static int ask_snapshot(struct pg_disks *d, unsigned type, const char *id, const char *snapshot, pg_done_fn *fn,
 			void *arg)
 {
 	struct ask *a = ask_new(type, &(struct pg_call){ .p = d->p });
@@ -269,7 +267,7 @@ static int ask_snapshot(struct pg_disks *d, unsigned type, const char *machine, 
 
 	if (!a)
 		return -ENOMEM;
-	strcpy(a->q.machine, machine);
+	strcpy(a->q.id, id);
 	strcpy(a->q.snapshot, snapshot);
 	a->fn = fn;
 	a->arg = arg;
@@ -279,9 +277,9 @@ static int ask_snapshot(struct pg_disks *d, unsigned type, const char *machine, 
 	return r;
 }
 
-int pg_disks_freeze(struct pg_disks *d, const char *machine, const char *snapshot, pg_done_fn *fn, void *arg)
+int pg_disks_freeze(struct pg_disks *d, const char *id, const char *snapshot, pg_done_fn *fn, void *arg)
 {
-	return ask_snapshot(d, ASK_FREEZE, machine, snapshot, fn, arg);
+	return ask_snapshot(d, ASK_FREEZE, id, snapshot, fn, arg);
 }
 
 void pg_disks_stored(struct pg_disks *d, const char *snapshot)

@@ -360,7 +360,7 @@ static void capture_copied(void *arg, const struct pg_capture_result *res, int c
 		return;
 	}
 	w->captured = *res;
-	code = p->disks ? pg_disks_freeze(p->disks, w->q.machine, w->q.snapshot, capture_frozen, w) : -ENOSYS;
+	code = p->disks ? pg_disks_freeze(p->disks, w->q.id, w->q.snapshot, capture_frozen, w) : -ENOSYS;
 	if (code == -ENOSYS)
 		capture_frozen(w, 0, "");
 	else if (code < 0)
