@@ -283,6 +283,8 @@ static int read_base(struct snap *s, const struct ingest *in, struct snap_manife
 	if ((in->memory_pages && ret->memory_pages && ret->memory_pages != in->memory_pages) ||
 	    (in->disk_blocks && ret->disk_blocks && ret->disk_blocks != in->disk_blocks))
 		return err_set(e, -EINVAL, "the base %s is of another size", in->base);
+	if (in->memory_whole)
+		ret->memory_pages = 0;
 	return 0;
 }
 

@@ -57,13 +57,14 @@ static int take_name(struct json_object *o, const char *key, char out[SNAP_UUID_
 
 static int take_fields(struct json_object *o, struct ingest *in, struct err *e)
 {
-	static const char *const known[] = { "uuid",	     "parent",	   "base", "created_ns",
+	static const char *const known[] = { "uuid",	     "parent",	   "base", "created_ns",  "memory_whole",
 					     "memory_bytes", "disk_bytes", "meta", NULL };
 	uint64_t memory = 0, disk = 0;
 	int r = json_known_keys(o, known, e);
 
 	if (r < 0 || (r = take_name(o, "uuid", in->uuid, e)) < 0 || (r = take_name(o, "parent", in->parent, e)) < 0 ||
 	    (r = take_name(o, "base", in->base, e)) < 0 ||
+	    (r = json_get_bool(o, "memory_whole", &in->memory_whole, e)) < 0 ||
 	    (r = json_get_u64(o, "created_ns", 0, UINT64_MAX, &in->created_ns, e)) < 0 ||
 	    (r = json_get_u64(o, "memory_bytes", 0, PAGES_MAX * SNAP_PAGE_BYTES, &memory, e)) < 0 ||
 	    (r = json_get_u64(o, "disk_bytes", 0, PAGES_MAX * SNAP_PAGE_BYTES, &disk, e)) < 0 ||

@@ -18,7 +18,8 @@ enum stored_type {
 	STORE_REPLY = 1,
 	/* {str json, u32 nlayers} fds: device state (a file, read from 0), template, bits of captured pages, then
 	 * nlayers * (data, map) of the disk, oldest first. json: {"uuid", "parent" (uuid or ""), "base": uuid of the
-	 * stored snapshot whose maps this one changes, or "", "created_ns", "memory_bytes", "disk_bytes", "meta":{}}.
+	 * stored snapshot whose maps this one changes, or "", "memory_whole": true: its disk's map only (the machine was
+	 * booted anew since), "created_ns", "memory_bytes", "disk_bytes", "meta":{}}.
 	 * A template may be absent ("memory_bytes":0, no fds for it): disk only.
 	 * -> {str json: {"pages_new":N,"pages_known":N,"pages_zero":N,"bytes_stored":N,"shared_with_parent":N,
 	 *     "disk_root":"hex", "memory_root":"hex"}}. -ENOSPC, -EBADMSG (the base), -EEXIST. */
