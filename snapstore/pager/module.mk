@@ -12,7 +12,7 @@ crucible-pager_LIBS := pagercore snapdisk snapstore base
 crucible-pager_PKGS := $(snapstore_PKGS) libseccomp
 $(eval $(call syscalls_rule,pager,snapstore/pager,snapstore/pager/main.c))
 
-pager_UNIT := test_pager_fault test_pager_capture test_pager_prog
+pager_UNIT := test_pager_fault test_pager_capture test_pager_prog test_pager_figures
 UNIT += $(pager_UNIT)
 $(foreach t,$(pager_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/pager_rig.c tests/unit/snap_rig.c)\
 	$(eval $(t)_LIBS := pagercore snapdisk snapstore base)$(eval $(t)_PKGS := $(snapstore_PKGS) libseccomp))
