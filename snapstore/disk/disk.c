@@ -47,8 +47,20 @@ void disk_restack(struct disk *k, bool other_layers)
 		k->own_below += s->layers[i]->used;
 	}
 	k->epoch++;
+	k->prepared = false;
 	if (other_layers)
 		index_drop(k);
+}
+
+/* While the machine runs, do what its next freeze would have to do in the pause. What does not work now is done then.
+ */
+static void prepare(struct disk *k)
+{
+	if (spare_add(k->set))
+		return; /* one thing a write */
+	if (k->stack->nlayers == DISK_LAYERS_MAX)
+		stack_join(k->set, k->stack, NULL);
+	k->prepared = true;
 }
 
 static int open_parts(struct disks *d, struct disk *k, unsigned *ret_opened, struct err *e)
@@ -345,7 +357,11 @@ int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, stru
 {
 	int r = check_writable(k, off, len, e);
 
-	return r < 0 ? r : write_range(k, buf, off, len, e);
+	if (r < 0)
+		return r;
+	if (!k->prepared)
+		prepare(k);
+	return write_range(k, buf, off, len, e);
 }
 
 /* -- zeros

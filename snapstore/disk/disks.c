@@ -55,6 +55,7 @@ struct disks *disks_close(struct disks *d)
 {
 	if (!d)
 		return NULL;
+	spares_drop(d);
 	for (unsigned i = 0; i < DISK_BUCKETS; i++) {
 		struct stack *k;
 
@@ -105,7 +106,7 @@ static int room_for_top(struct disks *d, struct stack *k, struct err *e)
 /* An empty layer on @k, which is in no bucket. It stays open: *ret_top is to be closed. */
 static int put_top(struct disks *d, struct stack *k, struct layer **ret_top, struct err *e)
 {
-	int r = layer_create(d, k->bytes, &k->layers[k->nlayers], e);
+	int r = spare_layer(d, k->bytes, &k->layers[k->nlayers], e);
 
 	if (r < 0)
 		return r;

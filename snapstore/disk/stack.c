@@ -261,9 +261,9 @@ int stacks_load(struct disks *d, struct err *e)
 		return r;
 	}
 	while (r == 0 && (f = readdir(dir))) {
-		if (f->d_name[0] == '.')
+		if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
 			continue;
-		if (strstr(f->d_name, ".new-")) /* a crash left it */
+		if (strstr(f->d_name, ".new-") || strncmp(f->d_name, ".spare-", 7) == 0) /* a crash left it */
 			unlinkat(d->stacks_fd, f->d_name, 0);
 		else if (disk_id_ok(f->d_name))
 			r = load_one(d, f->d_name, e);
