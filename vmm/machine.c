@@ -315,7 +315,7 @@ int engine_fingerprint(const struct engine_info *i, const struct engine_machine 
 {
 	struct engine_machine generic = { .accel = m->accel, .memory_mib = m->memory_mib, .vcpus = m->vcpus };
 	size_t minor = strcspn(i->version, ".");
-	struct engine_command c;
+	struct engine_command c = { .argc = 0 };
 	int n;
 
 	if (!i->version[minor] || machine_command(&generic, &c, NULL) < 0)
