@@ -180,6 +180,7 @@ install: all install-profile ## install programs, man pages, completions and the
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 $(filter $(B)/bin/%,$(PROG_BINS)) $(DESTDIR)$(BINDIR)
 	install -m 755 $(filter $(B)/libexec/%,$(PROG_BINS)) $(DESTDIR)$(LIBEXECDIR)
+	install -m 644 $(PRELOAD) $(DESTDIR)$(LIBEXECDIR)
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard docs/man/*.5) $(DESTDIR)$(MANDIR)/man5
 	install -m 644 $(wildcard docs/man/*.8) $(DESTDIR)$(MANDIR)/man8

@@ -321,8 +321,9 @@ void machine_end(struct machine *m)
 	m->preload = preload_free(m->preload);
 	proc_wait(m->pid, NULL);
 	if (m->paged) {
-		pthread_cancel(m->pager);
+		close(m->stop[1]);
 		pthread_join(m->pager, NULL);
+		close(m->stop[0]);
 	}
 	close(m->control);
 	close(m->bulk);
@@ -343,13 +344,13 @@ static void put32(uint8_t *p, uint32_t v)
 static void say(int fd, uint8_t type, uint32_t seq, const char *text)
 {
 	uint8_t frame[2048] = { 0 };
-	size_t n = strlen(text);
+	size_t n = strlen(text); /* no NUL travels */
 
 	assert_true(n < sizeof(frame) - AG_HEADER_LEN);
 	put32(frame, (uint32_t)n);
 	frame[4] = type;
 	put32(frame + 12, seq);
-	memcpy(frame + AG_HEADER_LEN, text, n);
+	memcpy(frame + AG_HEADER_LEN, text, n); /* NOLINT(bugprone-not-null-terminated-result) */
 	assert_int_equal(send(fd, frame, AG_HEADER_LEN + n, MSG_NOSIGNAL), (ssize_t)(AG_HEADER_LEN + n));
 }
 
@@ -472,12 +473,14 @@ static void *pager_main(void *arg)
 	struct machine *m = arg;
 
 	for (;;) {
-		struct pollfd p = { .fd = m->uffd, .events = POLLIN };
+		struct pollfd p[] = { { .fd = m->uffd, .events = POLLIN }, { .fd = m->stop[0], .events = POLLIN } };
 		struct uffd_msg msg;
 		struct uffdio_range wake;
 		off_t at;
 
-		poll(&p, 1, -1);
+		poll(p, ARRAY_LEN(p), -1);
+		if (p[1].revents)
+			return NULL;
 		if (read(m->uffd, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		at = (off_t)(msg.arg.pagefault.address - m->base) & ~(off_t)(RIG_PAGE - 1);
@@ -507,6 +510,7 @@ int machine_order(struct machine *m, struct template *t, const struct preload_ra
 		m->template = t;
 	if (m->code == 0 && m->uffd >= 0 && !m->paged) {
 		m->paged = true;
+		assert_int_equal(pipe2(m->stop, O_CLOEXEC), 0);
 		assert_int_equal(pthread_create(&m->pager, NULL, pager_main, m), 0);
 	}
 	return m->code;

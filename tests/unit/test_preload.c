@@ -354,7 +354,7 @@ static void test_holes_fault(void **state)
 		fflush(f->in);
 		serve_fault(f, writable, 7, (uint8_t)(40 + round));
 		assert_non_null(fgets(f->line, sizeof(f->line), f->out));
-		assert_int_equal(atoi(f->line), 40 + round);
+		assert_int_equal(strtol(f->line, NULL, 10), 40 + round);
 		/* The kernel's own access, by the descriptor: without a fault once it is there. */
 		assert_int_equal(pread(f->mem, f->words, 1, (off_t)(f->base + 7 * PAGE)), 1);
 		assert_int_equal(f->words[0], 40 + round);
