@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # One file, loaded into the engine by LD_PRELOAD. No sanitizer in any CONFIG: it runs in programs that have none.
-PRELOAD := $(B)/lib/crucible-preload.so
+PRELOAD := $(B)/libexec/crucible-preload.so
 PLAIN_CFLAGS = $(CSTD) $(WARN) -O2 -g -fstack-protector-strong -D_FORTIFY_SOURCE=2 $(INCLUDES) -MMD -MP
 $(PRELOAD): vmm/preload/preload.c $(B)/flags | deps-present
 	$(say) SO $@
