@@ -8,6 +8,7 @@
 #include <sys/types.h>
 #include "agent/conn.h"
 #include "agent/exec.h"
+#include "agent/freeze.h"
 #include "agent/fsserver.h"
 #include "agent/guest.h"
 #include "agent/limits.h"
@@ -28,6 +29,11 @@ struct agent {
 	loop_id give_up; /* an input frame whose EXEC does not come */
 	uint32_t held_stream;
 
+	enum freeze_state freeze; /* freeze.c */
+	loop_id freeze_look;
+	uint64_t freeze_deadline_ns;
+	bool reap_later; /* children ended while it was DONE */
+
 	bool stopping; /* shutdown.c */
 	loop_id stop_timer;
 	uint64_t stop_deadline_ns;
@@ -46,7 +52,7 @@ void shutdown_begin(struct agent *a);
 /* Say why, as well as can be, then power off. Does not return in a guest: PID 1 must not. */
 void shutdown_fatal(struct agent *a, const struct err *e);
 
-/* reap.c: all children that ended, known ones and orphans. */
+/* reap.c: all children that ended, known ones and orphans; while frozen, later. */
 void reap_all(struct agent *a);
 
 #endif

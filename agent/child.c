@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "agent/import.h"
+#include "agent/list.h"
 #include "agent/pty.h"
 #include "agent/users.h"
 #include "base/fd.h"
@@ -348,9 +349,16 @@ static int enter_dir(const struct exec_req *q, struct err *e)
 	return chdir(dir) < 0 ? err_set(e, -errno, "cwd %s: %s", dir, strerror(errno)) : 0;
 }
 
-static bool is_import(const struct exec_req *q)
+typedef int builtin_fn(int root_fd);
+
+/* The agent's own command of that name; NULL: it is a program. */
+static builtin_fn *find_builtin(const struct exec_req *q)
 {
-	return !q->script && strcmp(q->argv[0], IMPORT_ARGV0) == 0;
+	if (!q->script && strcmp(q->argv[0], IMPORT_ARGV0) == 0)
+		return import_run;
+	if (!q->script && strcmp(q->argv[0], LIST_ARGV0) == 0)
+		return list_run;
+	return NULL;
 }
 
 static const char *own_uid(char text[16])
@@ -364,6 +372,7 @@ static int child_run(const struct child_plan *p, int err_fd, struct err *e)
 {
 	/* Others must not wait for us: a copy of the write end of their standard input would keep it open. */
 	int keep[] = { err_fd, p->script_fd, p->guest->root_fd, p->guest->proc_fd };
+	builtin_fn *builtin;
 	struct user user;
 	char own[16];
 	char **env;
@@ -389,9 +398,10 @@ static int child_run(const struct child_plan *p, int err_fd, struct err *e)
 		r = become(&user, e);
 	if (r < 0)
 		return r;
-	if (is_import(p->req)) {
+	builtin = find_builtin(p->req);
+	if (builtin) {
 		close(err_fd); /* "exec" has succeeded */
-		_exit(import_run(p->guest->root_fd));
+		_exit(builtin(p->guest->root_fd));
 	}
 	env = make_env(p->req, &user);
 	if (!env)

@@ -9,7 +9,9 @@
 #include "agent/request.h"
 #include "base/err.h"
 
-#define IMPORT_ARGV0 "//import" /* argv[0] of the agent's own tar reader: no path of a file begins like that */
+/* argv[0] of the agent's own commands: no path of a file begins like that */
+#define IMPORT_ARGV0 "//import"
+#define LIST_ARGV0   "//list"
 
 struct child_plan {
 	const struct guest *guest;

@@ -11,6 +11,10 @@
  * it all and is never met by a host that keeps to the protocol. On control, input is not read while more than
  * CONTROL_HIGH waits, so a flood of pings costs nothing.
  *
+ * A quiet connection (see proto.h, FREEZE) still takes frames from its parts, at the end of the queue, as bytes held
+ * back: they have their numbers and wait. In the parent of a snapshot they go out afterwards, in a fork a reset drops
+ * them.
+ *
  * At a reset the queue is cleared but for the rest of a frame of which a part has been written: the host's parser must
  * stay in step.
  *
@@ -64,6 +68,7 @@ struct port {
 	struct buf out;
 	size_t out_head;  /* bytes of out.data already written */
 	size_t out_frame; /* where the frame begins that out_head stands in */
+	size_t held_back; /* bytes at the end of out that are not to be written while the connection is quiet */
 };
 
 struct conn {
@@ -74,6 +79,7 @@ struct conn {
 	loop_id flush; /* deferred */
 	bool starved;  /* somebody waits for on_room() */
 	bool resetting;
+	bool quiet;
 };
 
 static void port_hung_up(struct port *p);
@@ -84,9 +90,15 @@ static size_t port_queued(const struct port *p)
 	return p->out.len - p->out_head;
 }
 
+/* What may be written. */
+static size_t port_ready(const struct port *p)
+{
+	return port_queued(p) - p->held_back;
+}
+
 static void port_watch(struct port *p)
 {
-	uint32_t events = port_queued(p) ? EPOLLOUT : 0;
+	uint32_t events = port_ready(p) ? EPOLLOUT : 0;
 
 	if (!p->held && (p->which != CONN_CONTROL || port_queued(p) < CONTROL_HIGH))
 		events |= EPOLLIN;
@@ -133,15 +145,16 @@ static void out_cut(struct port *p)
 	if (keep < p->out.len)
 		p->seq_out = out_u32(p, keep + 12);
 	p->out.len = keep;
+	p->held_back = 0;
 	out_compact(p);
 }
 
 /* Write until the port is full. -EAGAIN when something is left. */
 static int port_write(struct port *p)
 {
-	while (port_queued(p) > 0) {
-		ssize_t n = p->is_socket ? send(p->fd, p->out.data + p->out_head, port_queued(p), MSG_NOSIGNAL)
-					 : write(p->fd, p->out.data + p->out_head, port_queued(p));
+	while (port_ready(p) > 0) {
+		ssize_t n = p->is_socket ? send(p->fd, p->out.data + p->out_head, port_ready(p), MSG_NOSIGNAL)
+					 : write(p->fd, p->out.data + p->out_head, port_ready(p));
 
 		if (n < 0) {
 			if (errno == EINTR)
@@ -159,7 +172,7 @@ static void port_flush(struct port *p)
 {
 	struct conn *c = p->conn;
 
-	if (!p->src || port_queued(p) == 0)
+	if (!p->src || port_ready(p) == 0)
 		return;
 	if (port_write(p) == -EIO) {
 		port_hung_up(p);
@@ -167,7 +180,7 @@ static void port_flush(struct port *p)
 	}
 	out_compact(p);
 	port_watch(p);
-	if (p->which == CONN_BULK && c->starved && port_queued(p) < BULK_LOW) {
+	if (p->which == CONN_BULK && c->starved && !c->quiet && port_queued(p) < BULK_LOW) {
 		c->starved = false;
 		c->ops.on_room(c->arg);
 	}
@@ -210,7 +223,7 @@ static void conn_reset(struct conn *c)
 		port_reset(&c->ports[i]);
 	if (up)
 		c->ops.on_reset(c->arg);
-	if (c->starved) {
+	if (c->starved && !c->quiet) {
 		c->starved = false;
 		c->ops.on_room(c->arg);
 	}
@@ -233,6 +246,8 @@ static void port_commit(struct port *p, uint8_t type, uint8_t flags, uint32_t st
 {
 	ag_frame_header(p->out.data + p->out.len, type, flags, stream, p->seq_out++, (uint32_t)len);
 	p->out.len += AG_HEADER_LEN + len;
+	if (p->conn->quiet && type != AG_BYE && type != AG_HELLO)
+		p->held_back += AG_HEADER_LEN + len;
 	conn_kick(p->conn);
 }
 
@@ -268,7 +283,7 @@ int conn_hello(struct conn *c, const void *json, size_t len)
 
 bool conn_has_room(struct conn *c)
 {
-	if (port_queued(&c->ports[CONN_BULK]) < BULK_HIGH)
+	if (!c->quiet && port_queued(&c->ports[CONN_BULK]) < BULK_HIGH)
 		return true;
 	c->starved = true;
 	return false;
@@ -277,6 +292,20 @@ bool conn_has_room(struct conn *c)
 bool conn_is_up(const struct conn *c)
 {
 	return c->ports[CONN_CONTROL].state == PORT_UP && c->ports[CONN_BULK].state == PORT_UP;
+}
+
+void conn_quiet(struct conn *c, bool on)
+{
+	c->quiet = on;
+	if (on)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(c->ports); i++)
+		c->ports[i].held_back = 0;
+	if (c->starved) {
+		c->starved = false;
+		c->ops.on_room(c->arg);
+	}
+	conn_kick(c);
 }
 
 /* -- input -------------------------------------------------------------------------- */

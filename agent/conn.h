@@ -55,6 +55,10 @@ void conn_retry(struct conn *c, enum conn_port port);
 /* Whether output may be added to bulk. After false, on_room() is called when there is room. */
 bool conn_has_room(struct conn *c);
 bool conn_is_up(const struct conn *c); /* an epoch is established */
+/* Quiet: what was queued before is still written, what is queued from now on waits (BYE and HELLO excepted: they come
+ * after a reset, which drops what waits), and conn_has_room() is false. Quiet outlives a reset. Off: what waits goes
+ * out, and on_room() is called for who asked. */
+void conn_quiet(struct conn *c, bool on);
 /* Write what is queued for up to @ms milliseconds (0: what goes at once): for when the loop does not run. */
 void conn_flush_blocking(struct conn *c, int ms);
 

@@ -41,6 +41,8 @@ void exec_began(struct exec *x)
 	char path[SCRIPT_PATH_CAP];
 	const char *line;
 
+	if (x->inherited)
+		return; /* HELLO has told of it */
 	json_object_object_add(o, "pid", json_object_new_int(x->pid));
 	if (x->req.script) {
 		exec_script_path(x, path);
@@ -223,7 +225,7 @@ static void limit_lingering(struct execs *set)
 	exec_free(oldest);
 }
 
-static void exec_linger(struct exec *x)
+void exec_linger(struct exec *x)
 {
 	exec_release(x);
 	x->state = EXEC_LINGERING;
@@ -472,21 +474,6 @@ bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage 
 		return true;
 	}
 	return false;
-}
-
-void execs_detach(struct execs *set)
-{
-	set->json_stream = 0;
-	buf_reset(&set->json);
-	memset(set->gone, 0, sizeof(set->gone));
-	for (struct exec *x = set->list, *next; x; x = next) {
-		next = x->next;
-		x->stream = x->in.stream = 0;
-		output_drain(&x->out[0]);
-		output_drain(&x->out[1]);
-		if (x->state == EXEC_SCRIPT || x->state == EXEC_ENDING)
-			exec_linger(x); /* it never begins; or the rest of its output has nowhere to go */
-	}
 }
 
 void execs_give_up(struct execs *set, uint32_t stream)

@@ -24,6 +24,7 @@
 #include "base/loop.h"
 
 struct execs;
+struct json_object;
 
 int execs_new(struct loop *l, struct conn *c, const struct guest *g, struct limits *lim,
 	      struct execs **ret);	     /* -ENOMEM */
@@ -37,6 +38,15 @@ bool execs_takes(uint8_t type); /* is a frame of that type theirs? */
 void execs_give_up(struct execs *set, uint32_t stream);
 /* The epoch is over: nothing is sent for those that exist any more; they run on. */
 void execs_detach(struct execs *set);
+/* The epoch is over while all commands are frozen, and the next HELLO tells whose they are: execs_detach() or
+ * execs_inherit() follows. */
+void execs_suspend(struct execs *set);
+/* A fork's first epoch: commands that run keep their streams, with credit and counts anew and their standard input at
+ * its end; the others are detached. */
+void execs_inherit(struct execs *set);
+/* HELLO's list of them: [{"stream":N,"pid":N,"name":"…"}], the names on demand. Never longer than a frame without. NULL
+ * without memory. */
+struct json_object *execs_inherited(const struct execs *set, bool names);
 void execs_room(struct execs *set); /* bulk has room again */
 /* A child was reaped. true: it was a command's. */
 bool execs_reaped(struct execs *set, pid_t pid, int status, const struct rusage *ru);

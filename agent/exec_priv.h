@@ -22,8 +22,10 @@ struct exec {
 	uint64_t serial; /* names its script */
 	struct cgroup cgroup;
 
-	pid_t pid;  /* 0: none, or reaped */
-	int err_fd; /* STARTING: the child's words */
+	pid_t pid;	 /* 0: none, or reaped */
+	pid_t first_pid; /* the same, kept when it is reaped */
+	bool inherited;	 /* of the guest that this one was cloned from */
+	int err_fd;	 /* STARTING: the child's words */
 	loop_id err_src;
 	int script_fd; /* SCRIPT: written; then read-only until the start */
 	uint32_t script_window, script_consumed;
@@ -59,10 +61,11 @@ struct execs {
 void exec_failed(struct exec *x, const struct err *e); /* it never began, or not as asked for: EXIT will say why */
 void exec_finish(struct exec *x);		       /* send EXIT; what is left lingers */
 void exec_kill(struct exec *x);
-void exec_began(struct exec *x); /* exec(2) has succeeded: send STARTED */
-void exec_timeout(void *arg);	 /* a loop_fn: the deadline */
-void exec_tail(void *arg);	 /* an output's on_tail */
-void exec_eof(void *arg);	 /* an output's on_eof */
+void exec_linger(struct exec *x); /* its process is gone, or never was; nobody is told */
+void exec_began(struct exec *x);  /* exec(2) has succeeded: send STARTED */
+void exec_timeout(void *arg);	  /* a loop_fn: the deadline */
+void exec_tail(void *arg);	  /* an output's on_tail */
+void exec_eof(void *arg);	  /* an output's on_eof */
 
 /* exec_start.c */
 void exec_start(struct exec *x);      /* start the process, or finish with the reason */

@@ -158,6 +158,7 @@ static int start_child(struct exec *x, struct err *e)
 	r = child_start(&plan, &x->pid, &x->err_fd, e);
 	if (r < 0)
 		return r;
+	x->first_pid = x->pid;
 	x->record.began = true;
 	x->state = EXEC_STARTING;
 	r = loop_add(set->loop, x->err_fd, EPOLLIN, on_child_words, x, &x->err_src);

@@ -267,6 +267,11 @@ int fsserver_request(struct fsserver *s, uint8_t op, uint32_t id, const void *da
 	return 0;
 }
 
+bool fsserver_idle(const struct fsserver *s)
+{
+	return !s->head;
+}
+
 void fsserver_reset(struct fsserver *s)
 {
 	bool busy = s->head != NULL;

@@ -29,6 +29,7 @@ struct fsserver *fsserver_free(struct fsserver *s); /* kills the child; NULL is 
 void fsserver_warm(struct fsserver *s);
 /* One AG_FS_REQ. -EBADMSG beyond AG_FS_INFLIGHT_MAX. Every other failure is a reply. */
 int fsserver_request(struct fsserver *s, uint8_t op, uint32_t id, const void *data, size_t len);
+bool fsserver_idle(const struct fsserver *s); /* no request is unanswered */
 /* A new epoch: forget the requests, close all handles. */
 void fsserver_reset(struct fsserver *s);
 /* A child was reaped. true: it was ours. */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/random.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/paths.h"
+#include "base/buf.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/loop.h"
@@ -64,18 +66,54 @@ static int parse_hostname(const char *name, struct hello *h, struct err *e)
 	return 0;
 }
 
-static int parse_instance(const char *uuid, struct hello *h, struct err *e)
+/* @form: '-' stands for itself, every other character for a hex digit. */
+static bool copy_hex(const char *text, const char *form, char *out)
 {
-	static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
 	size_t i;
 
 	for (i = 0; form[i]; i++) {
-		if (form[i] == '-' ? uuid[i] != '-' : hex_digit(uuid[i]) < 0)
-			return err_set(e, -EINVAL, "instance: not a uuid");
-		h->instance[i] = uuid[i] >= 'A' && uuid[i] <= 'F' ? (char)(uuid[i] - 'A' + 'a') : uuid[i];
+		if (form[i] == '-' ? text[i] != '-' : hex_digit(text[i]) < 0)
+			return false;
+		out[i] = text[i] >= 'A' && text[i] <= 'F' ? (char)(text[i] - 'A' + 'a') : text[i];
 	}
-	h->instance[i] = '\0';
-	return uuid[i] ? err_set(e, -EINVAL, "instance: not a uuid") : 0;
+	out[i] = '\0';
+	return text[i] == '\0';
+}
+
+#define UUID_FORM "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+
+static int parse_instance(const char *uuid, struct hello *h, struct err *e)
+{
+	return copy_hex(uuid, UUID_FORM, h->instance) ? 0 : err_set(e, -EINVAL, "instance: not a uuid");
+}
+
+/* {"fork":"uuid","parent":"name","machine_id":"32 hex"}; what a fork cannot do without must be there. */
+static int parse_clone(struct json_object *o, struct hello *h, struct err *e)
+{
+	const char *uuid = "", *parent = "", *machine_id = "";
+	struct json_object *clone = NULL;
+	int r = json_get_obj(o, "clone", json_type_object, &clone, e);
+
+	if (r < 0 || !clone)
+		return r;
+	r = json_get_str(clone, "fork", &uuid, e);
+	if (r == 0)
+		r = json_get_str(clone, "parent", &parent, e);
+	if (r == 0)
+		r = json_get_str(clone, "machine_id", &machine_id, e);
+	if (r < 0)
+		return err_wrap(e, "clone");
+	if (!copy_hex(uuid, UUID_FORM, h->fork))
+		return err_set(e, -EINVAL, "clone: fork: not a uuid");
+	if (!copy_hex(machine_id, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", h->machine_id))
+		return err_set(e, -EINVAL, "clone: machine_id: not 32 hex digits");
+	if (strlen(parent) > PARENT_MAX)
+		return err_set(e, -EINVAL, "clone: parent: at most %u bytes", PARENT_MAX);
+	snprintf(h->parent, sizeof(h->parent), "%s", parent);
+	if (h->entropy_len != ENTROPY_BYTES || h->wall_ns == 0)
+		return err_set(e, -EINVAL, "clone: needs wall_ns and %u bytes of entropy", ENTROPY_BYTES);
+	h->clone = true;
+	return 0;
 }
 
 static int parse_texts(struct json_object *o, struct hello *h, struct err *e)
@@ -120,13 +158,15 @@ int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 	if (r == 0)
 		r = parse_texts(o, &h, e);
 	if (r == 0)
+		r = parse_clone(o, &h, e);
+	if (r == 0)
 		*ret = h;
 	return r;
 }
 
 /* -- doing -------------------------------------------------------------------------- */
 
-static void take_entropy(const struct guest *g, const struct hello *h, struct unenforced *u)
+static int set_entropy(const struct guest *g, const struct hello *h, struct err *e)
 {
 	/* struct rand_pool_info: bits, bytes, and the bytes. */
 	int pool[2 + ENTROPY_BYTES / sizeof(int)] = { (int)h->entropy_len * 8, (int)h->entropy_len };
@@ -134,9 +174,10 @@ static void take_entropy(const struct guest *g, const struct hello *h, struct un
 	static_assert(offsetof(struct rand_pool_info, buf) == 2 * sizeof(int), "the kernel's layout");
 	memcpy(pool + 2, h->entropy, h->entropy_len);
 	if (g->random_fd < 0)
-		unenforced_add(u, "entropy: no /dev/urandom in this guest");
-	else if (ioctl(g->random_fd, RNDADDENTROPY, pool) < 0 || ioctl(g->random_fd, RNDRESEEDCRNG) < 0)
-		unenforced_add(u, "entropy: the kernel's generator did not take it: %s", strerror(errno));
+		return err_set(e, -ENOENT, "entropy: no /dev/urandom in this guest");
+	if (ioctl(g->random_fd, RNDADDENTROPY, pool) < 0 || ioctl(g->random_fd, RNDRESEEDCRNG) < 0)
+		return err_set(e, -errno, "entropy: the kernel's generator did not take it: %s", strerror(errno));
+	return 0;
 }
 
 /* Write an id file, only if it is a file already or, with @make, nothing. No link is followed. */
@@ -179,16 +220,21 @@ static void take_machine_id(const struct guest *g, const struct hello *h, struct
 		unenforced_add(u, "machine-id: /var/lib/dbus/machine-id: %s", strerror(-r));
 }
 
-static void take_clock(const struct hello *h, struct unenforced *u)
+static int set_clock(const struct hello *h, struct err *e)
 {
 	struct timespec ts = { .tv_sec = (time_t)(h->wall_ns / 1000000000u),
 			       .tv_nsec = (long)(h->wall_ns % 1000000000u) };
 	int64_t ahead = (int64_t)(wall_ns() - h->wall_ns);
 
 	if (ahead > -CLOCK_NEAR_NS && ahead < CLOCK_NEAR_NS)
-		return;
-	if (clock_settime(CLOCK_REALTIME, &ts) < 0)
-		unenforced_add(u, "clock: %s", strerror(errno));
+		return 0;
+	return clock_settime(CLOCK_REALTIME, &ts) < 0 ? err_set(e, -errno, "clock: %s", strerror(errno)) : 0;
+}
+
+static int set_hostname(const struct hello *h, struct err *e)
+{
+	return sethostname(h->hostname, strlen(h->hostname)) < 0 ? err_set(e, -errno, "hostname: %s", strerror(errno))
+								 : 0;
 }
 
 static uint64_t get_le(const uint8_t *p, size_t n)
@@ -238,18 +284,124 @@ static void grow_root(const struct guest *g, uint64_t mib, struct unenforced *u)
 
 void identity_take(const struct guest *g, const struct hello *h, struct unenforced *u)
 {
+	struct err e = { 0 };
+
 	if (g->test) {
 		unenforced_add(u, "identity: not changed: this agent is no guest's");
 		return;
 	}
-	if (h->entropy_len)
-		take_entropy(g, h, u);
+	if (h->entropy_len && set_entropy(g, h, &e) < 0)
+		unenforced_add(u, "%s", e.msg);
 	if (h->instance[0])
 		take_machine_id(g, h, u);
-	if (h->hostname[0] && sethostname(h->hostname, strlen(h->hostname)) < 0)
-		unenforced_add(u, "hostname: %s", strerror(errno));
-	if (h->wall_ns)
-		take_clock(h, u);
+	if (h->hostname[0] && set_hostname(h, &e) < 0)
+		unenforced_add(u, "%s", e.msg);
+	if (h->wall_ns && set_clock(h, &e) < 0)
+		unenforced_add(u, "%s", e.msg);
 	if (h->root_mib)
 		grow_root(g, h->root_mib, u);
+}
+
+/* -- a fork ------------------------------------------------------------------------- */
+
+/* A file of an id below the root. No link is followed at its name; one on the way (/var/lib) leads on inside of the
+ * root only. Not there: 0, unless @make, and that works. A link in its place: replaced if @make, else left alone. On a
+ * disk without room, or mounted upon, the old file is written over. */
+static int set_id(int root_fd, const char *dir_path, const char *name, const char *text, bool make)
+{
+	char resolved[AG_PATH_MAX + 1], path[AG_PATH_MAX + AG_NAME_MAX + 2];
+	enum link_state state;
+	const char *last;
+	AUTO_FD dir = -1;
+	AUTO_FD old = -1;
+	struct stat st;
+	int r = path_follow(root_fd, dir_path, resolved, &state);
+
+	if (r < 0 || state != LINK_RESOLVED)
+		return r;
+	snprintf(path, sizeof(path), "%s%s%s", resolved, *resolved ? "/" : "", name);
+	dir = path_parent(root_fd, path, &last);
+	if (dir < 0)
+		return dir == -ENOENT || dir == -ENOTDIR ? 0 : dir;
+	if (fstatat(dir, last, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (errno != ENOENT)
+			return -errno;
+		if (make)
+			fd_replace(dir, last, text, strlen(text), 0444,
+				   false); /* or there is none: nobody reads the old one */
+		return 0;
+	}
+	if (!S_ISREG(st.st_mode) && !make)
+		return 0;
+	r = fd_replace(dir, last, text, strlen(text), 0444, false);
+	if (r == 0 || !S_ISREG(st.st_mode))
+		return r;
+	old = openat(dir, last, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (old < 0)
+		return r;
+	r = fd_pwrite_all(old, text, strlen(text), 0);
+	return r == 0 && ftruncate(old, (off_t)strlen(text)) < 0 ? -errno : r;
+}
+
+static int clone_files(const struct guest *g, const struct hello *h, struct err *e)
+{
+	char id[34], host[HOSTNAME_MAX + 2];
+	const struct {
+		const char *dir, *name, *text;
+		bool make;
+	} files[] = {
+		{ "etc", "machine-id", id, true },
+		{ "var/lib/dbus", "machine-id", id, false }, /* usually a link to the first */
+		{ "etc", "hostname", host, false },
+	};
+
+	snprintf(id, sizeof(id), "%s\n", h->machine_id);
+	snprintf(host, sizeof(host), "%s\n", h->hostname);
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		int r = files[i].text == host && !h->hostname[0]
+				? 0
+				: set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);
+
+		if (r < 0)
+			return err_set(e, r, "/%s/%s: %s", files[i].dir, files[i].name, strerror(-r));
+	}
+	return 0;
+}
+
+static int clone_marker(const struct guest *g, const struct hello *h, struct err *e)
+{
+	AUTO_JSON *o = json_object_new_object();
+	struct buf text;
+	int r;
+
+	json_object_object_add(o, "fork", json_object_new_string(h->fork));
+	json_object_object_add(o, "parent", json_text(h->parent, strlen(h->parent)));
+	json_object_object_add(o, "epoch", json_object_new_uint64(h->epoch));
+	buf_init(&text, 4096);
+	r = buf_addf(&text, "%s\n", json_line(o) ? json_line(o) : "");
+	if (r == 0)
+		r = g->scripts_fd < 0 ? -ENOENT : fd_replace(g->scripts_fd, "fork", text.data, text.len, 0444, false);
+	buf_fini(&text);
+	return r < 0 ? err_set(e, r, "%s/fork: %s", g->scripts_path, strerror(-r)) : 0;
+}
+
+int identity_clone(const struct guest *g, const struct hello *h, struct unenforced *u, struct err *e)
+{
+	int r = g->test ? 0 : set_entropy(g, h, e);
+
+	if (r == 0)
+		r = clone_files(g, h, e);
+	if (r == 0 && h->hostname[0] && !g->test)
+		r = set_hostname(h, e);
+	if (r == 0 && !g->test)
+		r = set_clock(h, e);
+	if (r == 0)
+		r = clone_marker(g, h, e);
+	if (r < 0)
+		return err_wrap(e, "clone");
+	if (g->test)
+		unenforced_add(u, "clone: entropy, host name and clock not changed: this agent is no guest's");
+	else if (h->root_mib)
+		grow_root(g, h->root_mib, u);
+	return 0;
 }

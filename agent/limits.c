@@ -195,6 +195,19 @@ void limits_kill_all(struct limits *l)
 		write_at(l->cmds_fd, "cgroup.kill", "1");
 }
 
+int limits_freeze(struct limits *l, bool on)
+{
+	return l->cmds_fd < 0 ? -ENOENT : write_at(l->cmds_fd, "cgroup.freeze", on ? "1" : "0");
+}
+
+bool limits_frozen(const struct limits *l)
+{
+	char text[256] = "";
+
+	return l->cmds_fd >= 0 && read_at(l->cmds_fd, "cgroup.events", text, sizeof(text)) == 0 &&
+	       keyed_value(text, "frozen") == 1;
+}
+
 void limits_fini(struct limits *l)
 {
 	/* `cmds` itself stays: in a guest it goes with the guest, in a test with the test's own cgroup. */

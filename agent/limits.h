@@ -27,6 +27,10 @@ void limits_fini(struct limits *l); /* kills what is left and removes `cmds` */
 void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids,
 		      struct unenforced *u);
 void limits_kill_all(struct limits *l);
+/* Freeze every command with all its children, or let them go on. Freezing takes a while: ask limits_frozen().
+ * 0, -ENOENT without cgroups, or -errno of the write. */
+int limits_freeze(struct limits *l, bool on);
+bool limits_frozen(const struct limits *l); /* every process of every command stands still */
 
 /* The cgroup of one command. */
 struct cgroup {

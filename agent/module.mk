@@ -7,7 +7,7 @@ agentproto_SRCS := agent/proto.c
 # All of the agent but its main file: for the program, its unit tests and its fuzz targets.
 LIBS += agentcore
 agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c files.c files_name.c files_io.c request.c \
-	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c record.c identity.c syncer.c reap.c session.c shutdown.c \
+	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c exec_epoch.c freeze.c list.c record.c identity.c syncer.c reap.c session.c shutdown.c \
 	mounts.c devices.c)
 
 PROGS += crucible-agent
@@ -26,11 +26,15 @@ $(B)/libexec/crucible-agent: private LDFLAGS += -larchive -lacl -lz
 endif
 
 # These drive the agent that was built, as the host would, over two sockets.
-AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import
+AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import test_agent_freeze test_agent_clone test_agent_list
 $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
 	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c)\
 	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
 	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))
+
+# It also calls identity.c itself.
+test_agent_clone_LIBS := agentcore agentproto base
+test_agent_clone_PKGS := json-c libarchive
 
 UNIT += test_agent_proto test_agent_parse
 test_agent_proto_SRCS := tests/unit/test_agent_proto.c

@@ -34,6 +34,10 @@ static const struct bounds {
 	[AG_SYNC] = { 0, 0 },
 	[AG_SYNCED] = { 0, 0 },
 	[AG_SHUTDOWN] = { 0, 0 },
+	[AG_FREEZE] = { 4, 4 },
+	[AG_FROZEN] = { 4, 4 },
+	[AG_THAW] = { 0, 0 },
+	[AG_TRIM] = { 0, 0 },
 };
 static_assert(ARRAY_LEN(payload_bounds) == AG_TYPE_COUNT, "a type without bounds");
 

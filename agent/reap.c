@@ -11,6 +11,10 @@ void reap_all(struct agent *a)
 	int status;
 	pid_t pid;
 
+	if (a->freeze == FREEZE_DONE) {
+		a->reap_later = true;
+		return;
+	}
 	/* Signals merge: one SIGCHLD can stand for many children. What nobody knows was an orphan. */
 	while ((pid = wait4(-1, &status, WNOHANG, &ru)) > 0) {
 		if (execs_reaped(a->execs, pid, status, &ru))

@@ -11,6 +11,7 @@
 #include "agent/identity.h"
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/wire.h"
 
 #define EXEC_WAIT_NS 1000000000u /* for an EXEC whose first DATA has come before it */
 
@@ -43,7 +44,7 @@ static struct json_object *find_shells(void)
 	return list;
 }
 
-static void send_hello(struct agent *a, uint64_t epoch, const struct unenforced *u)
+static void send_hello(struct agent *a, const struct hello *h, const struct unenforced *u)
 {
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *list = json_object_new_array();
@@ -52,7 +53,7 @@ static void send_hello(struct agent *a, uint64_t epoch, const struct unenforced 
 
 	uname(&un);
 	json_object_object_add(o, "version", json_object_new_int(AG_VERSION));
-	json_object_object_add(o, "epoch", json_object_new_uint64(epoch));
+	json_object_object_add(o, "epoch", json_object_new_uint64(h->epoch));
 	add_text(o, "agent", CRUCIBLE_VERSION);
 	add_text(o, "kernel", un.release);
 	add_boot_id(a, o);
@@ -61,7 +62,13 @@ static void send_hello(struct agent *a, uint64_t epoch, const struct unenforced 
 	for (size_t i = 0; list && i < u->n; i++)
 		json_object_array_add(list, json_text(u->text[i], strlen(u->text[i])));
 	json_object_object_add(o, "unenforced", list);
+	if (h->clone)
+		json_object_object_add(o, "inherited", execs_inherited(a->execs, true));
 	line = json_line(o);
+	if (line && strlen(line) > AG_PAYLOAD_MAX) { /* a thousand commands with long names */
+		json_object_object_add(o, "inherited", execs_inherited(a->execs, false));
+		line = json_line(o);
+	}
 	if (line)
 		conn_hello(a->conn, line, strlen(line));
 }
@@ -75,6 +82,24 @@ static void send_bye(struct agent *a, const char *words)
 	line = json_line(o);
 	if (line)
 		conn_send(a->conn, CONN_CONTROL, AG_BYE, 0, 0, line, strlen(line));
+}
+
+/* Who this guest is from now on, and only then: its processes go on. */
+static int take_identity(struct agent *a, const struct hello *h, struct unenforced *u, struct err *e)
+{
+	int r = h->clone ? identity_clone(&a->guest, h, u, e) : 0;
+
+	if (r < 0)
+		return r;
+	if (!h->clone)
+		identity_take(&a->guest, h, u);
+	limits_set_total(&a->limits, h->memory_bytes, h->cpu_percent, h->pids, u);
+	if (a->freeze == FREEZE_DONE && h->clone)
+		execs_inherit(a->execs);
+	else if (a->freeze == FREEZE_DONE)
+		execs_detach(a->execs);
+	r = freeze_hello_thaw(a);
+	return r < 0 ? err_set(e, r, "thaw the commands: %s", strerror(-r)) : 0;
 }
 
 static int on_hello(void *arg, const void *json, size_t len)
@@ -96,9 +121,13 @@ static int on_hello(void *arg, const void *json, size_t len)
 		send_bye(a, words);
 		return -EINVAL;
 	}
-	identity_take(&a->guest, &h, &u);
-	limits_set_total(&a->limits, h.memory_bytes, h.cpu_percent, h.pids, &u);
-	send_hello(a, h.epoch, &u);
+	if (take_identity(a, &h, &u, &e) < 0) {
+		err_wrap(&e, "hello");
+		send_bye(a, e.msg);
+		return e.code;
+	}
+	send_hello(a, &h, &u);
+	freeze_hello_end(a);
 	fsserver_warm(a->fs);
 	return 0;
 }
@@ -108,7 +137,11 @@ static void on_reset(void *arg)
 	struct agent *a = arg;
 
 	loop_del(a->loop, &a->give_up);
-	execs_detach(a->execs);
+	freeze_reset(a);
+	if (a->freeze == FREEZE_DONE)
+		execs_suspend(a->execs); /* the HELLO that follows tells what becomes of them */
+	else
+		execs_detach(a->execs);
 	fsserver_reset(a->fs);
 	syncer_reset(a->syncer);
 }
@@ -141,6 +174,14 @@ static int exec_frame(struct agent *a, const struct ag_frame *f)
 
 static int on_control(struct agent *a, const struct ag_frame *f)
 {
+	struct wire_rd r;
+
+	if (f->type == AG_THAW) {
+		freeze_thaw(a);
+		return 0;
+	}
+	if (a->freeze != FREEZE_NONE)
+		return -EBADMSG; /* after FREEZE comes THAW or HELLO */
 	switch (f->type) {
 	case AG_PING:
 		conn_send(a->conn, CONN_CONTROL, AG_PONG, 0, f->stream, f->payload, f->len);
@@ -148,7 +189,11 @@ static int on_control(struct agent *a, const struct ag_frame *f)
 	case AG_PONG:
 		return 0;
 	case AG_SYNC:
-		return syncer_request(a->syncer, f->stream);
+	case AG_TRIM:
+		return syncer_request(a->syncer, f->stream, f->type == AG_TRIM);
+	case AG_FREEZE:
+		wire_rd_init(&r, f->payload, f->len);
+		return freeze_begin(a, wire_u32(&r));
 	case AG_SHUTDOWN:
 		shutdown_begin(a);
 		return 0;
@@ -165,6 +210,8 @@ static int on_control(struct agent *a, const struct ag_frame *f)
 
 static int on_bulk(struct agent *a, const struct ag_frame *f)
 {
+	if (a->freeze != FREEZE_NONE)
+		return -EAGAIN; /* it came before FREEZE, and is answered after THAW */
 	switch (f->type) {
 	case AG_DATA:
 	case AG_CREDIT:
@@ -227,12 +274,13 @@ int session_open(struct agent *a, int control_fd, int bulk_fd, struct err *e)
 	if (r == 0)
 		r = fsserver_new(a->loop, &a->guest, on_fs_reply, a, &a->fs);
 	if (r == 0)
-		r = syncer_new(on_synced, a, &a->syncer);
+		r = syncer_new(&a->guest, on_synced, a, &a->syncer);
 	return r < 0 ? err_set(e, r, "ports: %s", strerror(-r)) : 0;
 }
 
 void session_close(struct agent *a)
 {
+	loop_del(a->loop, &a->freeze_look);
 	a->execs = execs_free(a->execs);
 	a->fs = fsserver_free(a->fs);
 	a->syncer = syncer_free(a->syncer);

@@ -152,6 +152,16 @@ int output_credit(struct output *o, uint32_t bytes)
 	return 0;
 }
 
+void output_renew(struct output *o)
+{
+	if (!o->set || o->stream == 0)
+		return;
+	o->credit = AG_WINDOW;
+	o->sent = 0;
+	if (!o->queued)
+		output_watch(o, true);
+}
+
 /* -- from the command to the host --------------------------------------------------- */
 
 /* One piece. Returns bytes, 0 at the end, -EAGAIN. */
@@ -431,4 +441,14 @@ int input_data(struct input *in, const uint8_t *data, size_t len, bool eof)
 		input_finish(in);
 	input_consumed(in, n);
 	return 0;
+}
+
+void input_end(struct input *in)
+{
+	bool more = !in->eof;
+
+	in->stream = 0;
+	in->eof = true;
+	if (more && in->started && in->buf.len == in->head)
+		input_finish(in);
 }

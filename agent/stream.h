@@ -63,6 +63,8 @@ void output_close(struct output *o); /* at once; no callback comes any more; an 
 int output_credit(struct output *o, uint32_t bytes);
 /* The command's process has ended: send what stands in the pipe, no more. true when nothing is to be waited for. */
 bool output_tail(struct output *o);
+/* A new epoch, and the host goes on listening: credit and count begin anew. What was sent before is not sent again. */
+void output_renew(struct output *o);
 /* Nobody listens any more: drop everything from now on. */
 void output_drain(struct output *o);
 void streams_room(struct streams *s); /* bulk has room again */
@@ -85,6 +87,7 @@ void input_open(struct input *in, struct streams *set, uint32_t stream);
 /* The command begins. Takes *@fd (-1: it has no input, whatever is sent is dropped). */
 void input_start(struct input *in, int *fd, bool is_tty);
 void input_close(struct input *in); /* an input of zeros is fine */
+void input_end(struct input *in); /* the host has no more, and is told nothing more: end of file behind what is here */
 /* DATA of the host. -EBADMSG beyond its window or behind its end. */
 int input_data(struct input *in, const uint8_t *data, size_t len, bool eof);
 

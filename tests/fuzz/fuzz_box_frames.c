@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hostile agent: frames to a host that has a command and file requests under way.
  *
- * First byte even: {u8 port, u8 type, u8 flags, u8 stream, u16 length, payload} after each other, sent as frames with
- * the right seq, so that what lies behind the order is reached. Odd: raw bytes, first half to control, second half to
- * bulk. */
+ * First byte, bit 1: the guest is being frozen, and thawed behind the input; bit 2: it was restored and has not
+ * answered yet, so that the input may tell what it inherited. Bit 0 clear: {u8 port, u8 type, u8 flags, u8 stream, u16
+ * length, payload} after each other, sent as frames with the right seq, so that what lies behind the order is reached.
+ * Set: raw bytes, first half to control, second half to bulk. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "vmm/box/guest.h"
+#include "vmm/box/inherit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -23,8 +24,9 @@ struct fix {
 	struct guest_exec *exec;
 	int far[2];
 	uint32_t seq[2];
-	bool ready, gone;
-	int answered;
+	bool ready, gone, clone, freezing;
+	struct inherit *inherit;
+	int answered, wanted;
 	uint64_t bytes;
 };
 
@@ -42,9 +44,32 @@ static void on_stage(void *arg, const char *words)
 	assert(clean(words));
 }
 
+static void on_heir_ended(void *arg, const struct inherit_end *end)
+{
+	(void)arg;
+	assert(end->n > 0 && clean(end->signal) && end->dropped == end->bytes && end->exit_code <= 255);
+}
+
+static void on_frozen(void *arg, int code, const void *data, size_t len)
+{
+	struct fix *f = arg;
+
+	assert(f->freezing && code <= 0 && !data && len == 0);
+	f->freezing = false;
+}
+
 static void on_ready(void *arg, const struct guest_info *info)
 {
-	((struct fix *)arg)->ready = true;
+	struct fix *f = arg;
+	char json[2048];
+
+	f->ready = true;
+	assert(f->clone || info->ninherited == 0);
+	/* Files can not be made below no folder: output is dropped, and counted. */
+	if (info->ninherited > 0 && inherit_new(f->guest, info, -1, 65536, on_heir_ended, f, &f->inherit) < 0)
+		abort();
+	if (f->inherit && inherit_json(f->inherit, info->json, json, sizeof(json)) == 0)
+		assert(clean(json));
 	assert(clean(info->json) && clean(info->unenforced) && strlen(info->json) < 2048);
 }
 
@@ -139,8 +164,8 @@ static void begin(struct fix *f)
 							.on_exit = on_exit_told,
 							.on_end = on_end,
 							.on_stdin_credit = on_credit };
-	static const struct guest_identity id = { .hostname = "a", .instance = "u" };
-	static const char hello[] = "{\"version\":1,\"agent\":\"0\",\"unenforced\":[\"x\"]}";
+	struct guest_identity id = { .hostname = "a", .instance = "u" };
+	static const char hello[] = "{\"version\":2,\"agent\":\"0\",\"unenforced\":[\"x\"]}";
 	char *argv[] = { (char *)"a", NULL };
 	struct guest_exec_req req = { .argv = argv, .name = "n", .live_stdin = true };
 	struct err e = { 0 };
@@ -153,6 +178,15 @@ static void begin(struct fix *f)
 	f->far[1] = bulk[1];
 	if (guest_new(f->loop, control[0], bulk[0], &ops, f, &f->guest) < 0)
 		abort();
+	if (f->clone) {
+		id.clone_parent = "p";
+		id.machine_id = "0123456789abcdef0123456789abcdef";
+		guest_hello(f->guest, &id);
+		guest_fs(f->guest, AG_FS_GETATTR, "", 0, 1000, on_answer, f);
+		f->wanted = 1;
+		drain(f);
+		return;
+	}
 	guest_hello(f->guest, &id);
 	frame(f, 0, AG_HELLO, 0, 0, hello, strlen(hello));
 	drain(f);
@@ -164,6 +198,15 @@ static void begin(struct fix *f)
 	guest_fs(f->guest, AG_FS_GETATTR, "", 0, 1000, on_answer, f);
 	guest_fs(f->guest, AG_FS_READ, "x", 1, 1000, on_answer, f);
 	guest_sync(f->guest, 1000, on_answer, f);
+	f->wanted = 3;
+	drain(f);
+}
+
+static void freeze(struct fix *f)
+{
+	f->freezing = true;
+	if (guest_freeze(f->guest, 1000, 1000, on_frozen, f) < 0)
+		f->freezing = false;
 	drain(f);
 }
 
@@ -187,19 +230,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (len == 0 || len > 300000)
 		return 0;
+	f.clone = data[0] & 4;
 	begin(&f);
+	if (data[0] & 2)
+		freeze(&f);
 	if (data[0] & 1) {
 		put(&f, 0, data + 1, (len - 1) / 2);
 		put(&f, 1, data + 1 + (len - 1) / 2, len - 1 - (len - 1) / 2);
 	} else {
 		structured(&f, data + 1, len - 1);
 	}
+	if (f.freezing || (!f.gone && guest_frozen(f.guest))) {
+		f.freezing = false;
+		guest_thaw(f.guest);
+		drain(&f);
+	}
 	close(f.far[0]);
 	close(f.far[1]);
 	for (int i = 0; i < 20 && !f.gone; i++)
 		loop_once(f.loop, 0);
-	assert(f.gone && f.answered == 3); /* every call ends, once */
+	assert(f.gone && f.answered == f.wanted && !f.freezing); /* every call ends, once */
 	guest_exec_free(f.exec);
+	inherit_free(f.inherit);
 	guest_free(f.guest);
 	loop_free(f.loop);
 	return 0;

@@ -105,7 +105,7 @@ static void give_credit(struct host *h, struct cmd *c, enum ag_which which, size
 	uint8_t le[4];
 
 	*due += len;
-	if (c->keep_credit || *due == 0)
+	if (c->keep_credit || *due == 0 || h->freezing)
 		return;
 	for (int i = 0; i < 4; i++)
 		le[i] = (uint8_t)(*due >> (8 * i));
@@ -169,12 +169,33 @@ static void take_started(struct cmd *c, const struct ag_frame *f)
 	json_object_put(o);
 }
 
+static void take_frozen(struct host *h, int port, const struct ag_frame *f)
+{
+	struct wire_rd r;
+
+	wire_rd_init(&r, f->payload, f->len);
+	assert_true(h->freezing);
+	assert_int_equal(h->frozen[port]++, 0);
+	h->frozen_code = (int)wire_u32(&r);
+	if (h->frozen_code)
+		assert_int_equal(port, CONTROL);
+	h->silent = h->frozen[CONTROL] && h->frozen[BULK];
+}
+
 static void take_frame(struct host *h, int port, const struct ag_frame *f)
 {
 	struct cmd *c = find_cmd(h, f->stream);
 
+	if (h->silent)
+		fail_msg("type %u on port %d while all is frozen", f->type, port);
 	if (f->type == AG_HELLO)
 		h->port[CONTROL].seq_in = 0;
+	if (h->cloning) {
+		if (port == CONTROL && f->type != AG_HELLO && f->type != AG_BYE)
+			fail_msg("type %u before the answer to HELLO", f->type);
+		if (port == CONTROL)
+			h->cloning = false;
+	}
 	/* What was under way from the older epoch: see proto.h. */
 	if (port == BULK ? h->stale && (f->seq != 0 || !h->hello)
 			 : !h->hello && f->type != AG_HELLO && f->type != AG_STAGE && f->type != AG_BYE)
@@ -185,6 +206,10 @@ static void take_frame(struct host *h, int port, const struct ag_frame *f)
 	}
 	assert_int_equal(f->seq, h->port[port].seq_in);
 	h->port[port].seq_in++;
+	if (f->type == AG_FROZEN) {
+		take_frozen(h, port, f);
+		return;
+	}
 	if (port == BULK) {
 		if (f->type == AG_DATA)
 			take_data(h, f);
@@ -344,7 +369,25 @@ static void start_agent(struct host *h, int control, int bulk)
 	_exit(127);
 }
 
-static struct host *host_new(bool cgroup)
+enum host_kind { HOST_CGROUP, HOST_NO_CGROUP, HOST_FAKE_CGROUP };
+
+/* The files that the agent writes or reads to freeze. */
+static void make_fake_cgroup(struct host *h)
+{
+	char path[PATH_MAX];
+	FILE *f;
+
+	snprintf(h->cgroup, sizeof(h->cgroup), "%s/fake", h->root);
+	assert_int_equal(mkdir(h->cgroup, 0755), 0);
+	snprintf(path, sizeof(path), "%s/fake/cmds", h->root);
+	assert_int_equal(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/fake/cmds/cgroup.freeze", h->root);
+	f = fopen(path, "we");
+	assert_non_null(f);
+	fclose(f);
+}
+
+static struct host *host_new(enum host_kind kind)
 {
 	struct host *h = calloc(1, sizeof(*h));
 	const char *tmp = getenv("TMPDIR");
@@ -354,8 +397,10 @@ static struct host *host_new(bool cgroup)
 	assert_true(snprintf(h->root, sizeof(h->root), "%s/agent-test-XXXXXX", tmp ? tmp : "/tmp") <
 		    (int)sizeof(h->root));
 	assert_non_null(mkdtemp(h->root));
-	if (cgroup)
+	if (kind == HOST_CGROUP)
 		make_cgroup(h->cgroup, sizeof(h->cgroup));
+	else if (kind == HOST_FAKE_CGROUP)
+		make_fake_cgroup(h);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, c), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, b), 0);
 	h->port[CONTROL].fd = c[0];
@@ -366,6 +411,8 @@ static struct host *host_new(bool cgroup)
 	}
 	buf_init(&h->bye, AG_PAYLOAD_MAX);
 	start_agent(h, c[1], b[1]);
+	if (kind == HOST_FAKE_CGROUP)
+		h->cgroup[0] = '\0'; /* goes with the root */
 	close(c[1]);
 	close(b[1]);
 	h->next_stream = 1;
@@ -381,21 +428,96 @@ static bool has_hello(struct host *h, void *arg)
 void host_hello(struct host *h, uint64_t epoch)
 {
 	char json[128];
-	int n = snprintf(json, sizeof(json), "{\"version_min\":1,\"version_max\":1,\"epoch\":%llu,\"wall_ns\":%llu}",
+	int n = snprintf(json, sizeof(json), "{\"version_min\":2,\"version_max\":2,\"epoch\":%llu,\"wall_ns\":%llu}",
 			 (unsigned long long)epoch, (unsigned long long)wall_ns());
 
 	json_object_put(h->hello);
 	h->hello = NULL;
 	h->stale = true;
+	h->silent = h->freezing = false;
 	h->port[CONTROL].seq_out = h->port[BULK].seq_out = 0;
 	host_send(h, CONTROL, AG_HELLO, 0, 0, json, (size_t)n);
 	host_send(h, BULK, AG_HELLO, 0, 0, json, (size_t)n);
 	host_until(h, has_hello, NULL);
 }
 
+/* -- snapshots ---------------------------------------------------------------------- */
+
+static bool is_answered(struct host *h, void *arg)
+{
+	(void)arg;
+	return h->silent || (h->frozen[CONTROL] && h->frozen_code);
+}
+
+int host_freeze(struct host *h, uint32_t ms)
+{
+	uint8_t le[4] = { (uint8_t)ms, (uint8_t)(ms >> 8), (uint8_t)(ms >> 16), (uint8_t)(ms >> 24) };
+
+	host_send(h, CONTROL, AG_FREEZE, 0, 0, le, sizeof(le));
+	h->frozen[CONTROL] = h->frozen[BULK] = 0;
+	h->freezing = true;
+	host_until(h, is_answered, NULL);
+	if (h->frozen_code)
+		h->freezing = false;
+	return h->frozen_code;
+}
+
+void host_thaw(struct host *h)
+{
+	h->silent = h->freezing = false;
+	host_send(h, CONTROL, AG_THAW, 0, 0, NULL, 0);
+	for (size_t i = 0; i < STREAMS_MAX; i++)
+		for (int k = 0; k < 2 && h->cmd[i].stream; k++)
+			give_credit(h, &h->cmd[i], k ? AG_STDERR : AG_STDOUT, 0);
+}
+
+void host_clone_send(struct host *h, uint64_t epoch, const char *members)
+{
+	char json[1024];
+	int n = snprintf(json, sizeof(json), "{\"version_min\":2,\"version_max\":2,\"epoch\":%llu,\"wall_ns\":%llu,%s}",
+			 (unsigned long long)epoch, (unsigned long long)wall_ns(), members);
+
+	json_object_put(h->hello);
+	h->hello = NULL;
+	h->silent = h->freezing = false;
+	h->stale = false; /* it was silent: nothing of the older epoch is under way */
+	h->cloning = true;
+	h->port[BULK].seq_in = 0;
+	h->port[CONTROL].seq_out = h->port[BULK].seq_out = 0;
+	/* The other way round than host_hello(): neither order may matter. */
+	host_send(h, BULK, AG_HELLO, 0, 0, json, (size_t)n);
+	host_pump(h, 20);
+	host_send(h, CONTROL, AG_HELLO, 0, 0, json, (size_t)n);
+}
+
+void host_clone_wait(struct host *h)
+{
+	for (size_t i = 0; i < STREAMS_MAX; i++) {
+		struct cmd *c = &h->cmd[i];
+
+		if (!c->stream || c->exit)
+			continue;
+		c->out.len = c->err.len = 0;
+		c->unreturned[0] = c->unreturned[1] = 0;
+	}
+	host_until(h, has_hello, NULL);
+}
+
+void host_clone(struct host *h, uint64_t epoch, const char *machine_id)
+{
+	char members[512];
+
+	snprintf(members, sizeof(members),
+		 "\"hostname\":\"forked\",\"entropy\":\"%064d\","
+		 "\"clone\":{\"fork\":\"" CLONE_FORK "\",\"parent\":\"snap-1\",\"machine_id\":\"%s\"}",
+		 7, machine_id);
+	host_clone_send(h, epoch, members);
+	host_clone_wait(h);
+}
+
 int agent_setup_silent(void **state)
 {
-	*state = host_new(true);
+	*state = host_new(HOST_CGROUP);
 	return 0;
 }
 
@@ -406,9 +528,30 @@ int agent_setup(void **state)
 	return 0;
 }
 
+void fake_frozen(struct host *h, bool frozen)
+{
+	char path[PATH_MAX];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/fake/cmds/cgroup.events", h->root);
+	f = fopen(path, "we");
+	assert_non_null(f);
+	fprintf(f, "populated 1\nfrozen %d\n", frozen);
+	fclose(f);
+}
+
+int agent_setup_fake_cgroup(void **state)
+{
+	struct host *h = host_new(HOST_FAKE_CGROUP);
+
+	*state = h;
+	host_hello(h, 1);
+	return 0;
+}
+
 int agent_setup_without_cgroup(void **state)
 {
-	*state = host_new(false);
+	*state = host_new(HOST_NO_CGROUP);
 	host_hello(*state, 1);
 	return 0;
 }

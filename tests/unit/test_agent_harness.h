@@ -60,7 +60,12 @@ struct host {
 	struct buf bye;
 	unsigned pongs, synced;
 	bool pumping;
-	bool stale; /* frames of the older epoch may still come on bulk */
+	bool stale;	    /* frames of the older epoch may still come on bulk */
+	bool freezing;	    /* FREEZE was sent, and nothing since */
+	unsigned frozen[2]; /* FROZEN frames that came since then, on each port */
+	int frozen_code;
+	bool silent;  /* FROZEN has come on both: whatever comes now fails the test */
+	bool cloning; /* HELLO with "clone" was sent out of silence: the first frames must be the new epoch's */
 };
 
 /* cmocka set-up and tear-down of one test: *state is the host, with HELLO exchanged. The tear-down checks that the
@@ -68,10 +73,22 @@ struct host {
 int agent_setup(void **state);
 int agent_setup_without_cgroup(void **state);
 int agent_teardown(void **state);
+/* With a directory of plain files in place of a cgroup: what is to be frozen is frozen when the test says so, by
+ * fake_frozen(). No commands can be run. */
+int agent_setup_fake_cgroup(void **state);
+void fake_frozen(struct host *h, bool frozen);
 /* Set-up without HELLO. */
 int agent_setup_silent(void **state);
 void host_hello(struct host *h, uint64_t epoch); /* send it, wait for the answer */
-void host_forget(struct host *h);		 /* all commands: their epoch is over */
+/* FREEZE, and its answer: 0 with all quiet, or -ETIMEDOUT. */
+int host_freeze(struct host *h, uint32_t ms);
+void host_thaw(struct host *h);
+/* HELLO with "clone", after host_freeze(). Commands stay: what they print is counted anew. */
+void host_clone(struct host *h, uint64_t epoch, const char *machine_id);
+void host_clone_send(struct host *h, uint64_t epoch, const char *members); /* only send it; JSON members of HELLO */
+void host_clone_wait(struct host *h);
+#define CLONE_FORK "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+void host_forget(struct host *h); /* all commands: their epoch is over */
 
 /* The cause of a skip (a static text); a failure when CRUCIBLE_MUST_RUN=1. Does not return. */
 void skip_because(const char *cause);

@@ -348,7 +348,7 @@ static void hello_tells_what_the_agent_is(void **state)
 	struct json_object *v;
 
 	assert_true(json_object_object_get_ex(h->hello, "version", &v));
-	assert_int_equal(json_object_get_int(v), 1);
+	assert_int_equal(json_object_get_int(v), AG_VERSION);
 	assert_true(json_object_object_get_ex(h->hello, "epoch", &v));
 	assert_int_equal(json_object_get_int(v), 1);
 	assert_true(json_object_object_get_ex(h->hello, "page_size", &v));
@@ -363,19 +363,19 @@ static void hello_tells_what_the_agent_is(void **state)
 
 static void hello_of_another_version_is_refused(void **state)
 {
-	static const char hello[] = "{\"version_min\":2,\"version_max\":3,\"epoch\":1}";
+	static const char hello[] = "{\"version_min\":1,\"version_max\":1,\"epoch\":1}";
 	struct host *h = *state;
 
 	host_send(h, CONTROL, AG_HELLO, 0, 0, hello, strlen(hello));
 	host_send(h, BULK, AG_HELLO, 0, 0, hello, strlen(hello));
 	host_until(h, said_bye, NULL);
-	assert_non_null(strstr(buf_str(&h->bye), "version 1 only"));
+	assert_non_null(strstr(buf_str(&h->bye), "version 2 only"));
 	host_hello(h, 1);
 }
 
 static void hello_needs_both_ports(void **state)
 {
-	static const char first[] = "{\"version_min\":1,\"version_max\":1,\"epoch\":7}";
+	static const char first[] = "{\"version_min\":2,\"version_max\":2,\"epoch\":7}";
 	struct host *h = *state;
 
 	/* A host that died after the first half; the next one begins anew. */

@@ -202,6 +202,57 @@ static void test_missing_descriptor(void **state)
 	rig_free(r);
 }
 
+static void freeze_and_thaw(struct rig *r)
+{
+	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 1000), NULL, NULL), 0);
+	assert_int_equal(rig_reply(r, rig_ask_memory(r, true), NULL, NULL), 0);
+	assert_int_equal(rig_heard_reply(r, rig_request(r, BOX_MEMORY_AGAIN, NULL, 0))->nfds, 4);
+	assert_int_equal(rig_reply(r, rig_request(r, BOX_THAW, NULL, 0), NULL, NULL), 0);
+}
+
+static void test_snapshot(void **state)
+{
+	struct rig *r = program();
+	uint64_t n;
+
+	(void)state;
+	freeze_and_thaw(r);
+	assert_int_equal(rig_reply(r, rig_request(r, BOX_TRIM, NULL, 0), NULL, NULL), 0);
+	n = rig_exec(r, "echo on");
+	rig_done(r, n);
+	record_text(r, n, "stdout", "echo on");
+	rig_free(r);
+}
+
+/* A pooled one: loaded, warm, held, and then somebody's. */
+static void test_restore(void **state)
+{
+	struct rig *r = rig_new(true);
+	uint64_t n;
+
+	(void)state;
+	r->generic = r->config.restore = true;
+	snprintf(r->config.parent, sizeof(r->config.parent), "s");
+	snprintf(r->config.machine_id, sizeof(r->config.machine_id), "0123456789abcdef0123456789abcdef");
+	r->inherited = "[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]";
+	rig_begin(r);
+	assert_int_equal(rig_reply(r, rig_ask_memory(r, true), NULL, NULL), 0);
+	assert_int_equal(rig_reply(r, rig_ask_load(r, true), NULL, NULL), 0);
+	UNTIL(r, rig_event(r, "{\"event\":\"held\",\"warm\":true}"));
+	print_message("pooled and held: %ld KiB anonymous\n", proc_number(r->pid, "smaps_rollup", "Anonymous:"));
+	rig_send_start(r);
+	UNTIL(r, r->state == BOX_READY);
+	agent_frame(r, 1, AG_DATA, AG_STDOUT, 5, "on and on", 9);
+	n = rig_exec(r, "echo hi");
+	rig_done(r, n);
+	record_text(r, n, "stdout", "echo hi");
+	assert_int_equal(faccessat(r->dirfd, "inherited/3.out", F_OK, 0), 0);
+	freeze_and_thaw(r);
+	assert_int_equal(rig_vm(r, BOX_VM_STOP, 5000), 0);
+	assert_int_equal(end_of(r), 0);
+	rig_free(r);
+}
+
 static int by_size(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
@@ -210,7 +261,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Not a test of speed: it prints what a command costs with an agent that answers at once. */
-static void test_cost_of_a_command(void **state)
+static void test_cost(void **state)
 {
 	struct rig *r = program();
 	uint64_t took[300];
@@ -227,6 +278,15 @@ static void test_cost_of_a_command(void **state)
 	print_message("EXEC to DONE: median %" PRIu64 " us, p99 %" PRIu64
 		      " us, daemon and agent of the test included\n",
 		      took[ARRAY_LEN(took) / 2] / 1000, took[ARRAY_LEN(took) * 99 / 100] / 1000);
+	for (size_t i = 0; i < 100; i++) {
+		uint64_t begun = now_ns();
+
+		freeze_and_thaw(r);
+		took[i] = now_ns() - begun;
+	}
+	qsort(took, 100, sizeof(took[0]), by_size);
+	print_message("FREEZE, MEMORY twice, THAW: median %" PRIu64 " us, p99 %" PRIu64 " us, all fakes included\n",
+		      took[50] / 1000, took[99] / 1000);
 	rig_free(r);
 }
 
@@ -239,7 +299,9 @@ int main(void)
 		cmocka_unit_test(test_engine_killed),
 		cmocka_unit_test(test_daemon_returns),
 		cmocka_unit_test(test_missing_descriptor),
-		cmocka_unit_test(test_cost_of_a_command),
+		cmocka_unit_test(test_snapshot),
+		cmocka_unit_test(test_restore),
+		cmocka_unit_test(test_cost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

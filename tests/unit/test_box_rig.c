@@ -36,6 +36,8 @@ static void daemon_msg(void *arg, struct msg *m)
 	*h = (struct heard){ .type = m->type, .id = m->id, .data = malloc(m->len + 1), .len = m->len };
 	memcpy(h->data, m->data, m->len);
 	h->data[m->len] = '\0';
+	for (size_t i = 0; i < m->nfds && i < ARRAY_LEN(h->fds); i++)
+		h->fds[h->nfds++] = take_fd(&m->fds[i]);
 	if (m->type == BOX_STATE) {
 		struct wire_rd rd;
 
@@ -72,6 +74,20 @@ static struct heard *find_reply(struct rig *r, uint32_t id)
 		if (r->heard[i].type == BOX_REPLY && r->heard[i].id == id)
 			return &r->heard[i];
 	return NULL;
+}
+
+struct heard *rig_heard_reply(struct rig *r, uint32_t id)
+{
+	UNTIL(r, find_reply(r, id));
+	return find_reply(r, id);
+}
+
+bool rig_event(const struct rig *r, const char *part)
+{
+	for (size_t i = 0; i < r->nheard; i++)
+		if (r->heard[i].type == BOX_EVENT && strstr((char *)r->heard[i].data, part))
+			return true;
+	return false;
 }
 
 int rig_reply(struct rig *r, uint32_t id, const char **ret_words, struct wire_rd *ret_data)
@@ -303,11 +319,13 @@ struct rig *rig_new(bool program)
 	r->tuning = tuning;
 	r->pid = program ? 0 : -1;
 	r->state = -1;
-	r->listener = r->mon = r->console = r->exit_fd = -1;
+	r->listener = r->mon = r->console = r->exit_fd = r->mem = -1;
+	r->engine_ops = &engine_qemu;
 	r->obeys = r->gives_credit = true;
 	r->on_exec = run_at_once;
 	buf_init(&r->hello, AG_PAYLOAD_MAX);
 	buf_init(&r->fs_ops, 1 << 20);
+	buf_init(&r->trace, 1 << 20);
 	for (int i = 0; i < 2; i++)
 		buf_init(&r->out[i], 16u << 20);
 	r->config = (struct box_config){ .uuid = "01234567-89ab-4cde-8f01-23456789abcd",
@@ -326,6 +344,7 @@ struct rig *rig_new(bool program)
 	r->dirfd = open(r->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(r->dirfd >= 0);
 	assert_int_equal(mkdirat(r->dirfd, "exec", 0700), 0);
+	rig_make_files(r);
 	assert_true(asprintf(&socket_path, "%s/daemon.sock", r->dir) > 0);
 	r->tuning.daemon_socket = socket_path;
 	assert_int_equal(loop_new(&r->loop), 0);
@@ -343,7 +362,7 @@ static void on_over(void *arg, const char *words)
 static void spawn_program(struct rig *r, const int *fds)
 {
 	char self[400] = "", path[420];
-	char *argv[] = { (char *)"crucible-box", r->dir, (char *)r->tuning.daemon_socket, NULL };
+	char *argv[] = { (char *)"crucible-box", (char *)"generic", r->dir, (char *)r->tuning.daemon_socket, NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	struct err e = { 0 };
 
@@ -351,10 +370,15 @@ static void spawn_program(struct rig *r, const int *fds)
 	snprintf(path, sizeof(path), "%s/../libexec/crucible-box", dirname(self));
 	spec.name = "box";
 	spec.path = path;
+	if (!r->generic) {
+		argv[1] = argv[2];
+		argv[2] = argv[3];
+		argv[3] = NULL;
+	}
 	spec.argv = argv;
 	spec.stdio[1] = spec.stdio[2] = 2;
 	spec.fds = fds;
-	spec.nfds = BOX_FD_ENGINE - BOX_FD_DAEMON + 1;
+	spec.nfds = BOX_FDS;
 	if (proc_spawn(&spec, &r->pid, NULL, &e) < 0)
 		fail_msg("%s", e.msg);
 	for (size_t i = 0; i < spec.nfds; i++)
@@ -377,7 +401,7 @@ static int spawn_engine(struct rig *r)
 	return pidfd;
 }
 
-static void send_start(struct rig *r)
+void rig_send_start(struct rig *r)
 {
 	struct buf text;
 
@@ -389,8 +413,8 @@ static void send_start(struct rig *r)
 
 void rig_begin(struct rig *r)
 {
-	struct box_params p = { .dirfd = r->dirfd, .tuning = r->tuning, .engine = &engine_qemu };
-	int daemon[2], mon[2], port[2][2], console[2];
+	struct box_params p = { .dirfd = r->dirfd, .tuning = r->tuning, .engine = r->engine_ops };
+	int daemon[2], mon[2], port[2][2], console[2], mem[2];
 	struct err e = { 0 };
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, daemon), 0);
@@ -398,6 +422,8 @@ void rig_begin(struct rig *r)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port[0]), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, port[1]), 0);
 	assert_int_equal(pipe2(console, O_CLOEXEC), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, mem), 0);
+	p.generic = r->generic;
 	p.fds[0] = daemon[1];
 	p.fds[1] = mon[1];
 	p.fds[2] = port[0][1];
@@ -409,9 +435,12 @@ void rig_begin(struct rig *r)
 	} else {
 		p.fds[5] = spawn_engine(r);
 	}
+	p.fds[6] = mem[1];
 	assert_int_equal(msgconn_new(r->loop, daemon[0], 1 << 20, &daemon_ops, r, &r->daemon), 0);
 	r->mon = mon[0];
 	r->console = console[1];
+	r->mem = mem[0];
+	assert_int_equal(loop_add(r->loop, r->mem, EPOLLIN, rig_on_memory, r, &r->mem_src), 0);
 	assert_int_equal(loop_add(r->loop, r->mon, EPOLLIN, rig_on_monitor, r, &r->mon_src), 0);
 	for (int i = 0; i < 2; i++) {
 		r->port[i] = port[i][0];
@@ -425,7 +454,8 @@ void rig_begin(struct rig *r)
 	else
 		spawn_program(r, p.fds);
 	monitor_says(r, "{\"QMP\":{\"version\":{},\"capabilities\":[]}}\r\n");
-	send_start(r);
+	if (!r->generic)
+		rig_send_start(r);
 	UNTIL(r, rig_count(r, BOX_HELLO) == 1 || r->state == BOX_GONE);
 }
 
@@ -465,8 +495,13 @@ void rig_free(struct rig *r)
 		free(r->in[i]);
 		buf_fini(&r->out[i]);
 	}
-	for (size_t i = 0; i < r->nheard; i++)
+	for (size_t i = 0; i < r->nheard; i++) {
 		free(r->heard[i].data);
+		for (size_t k = 0; k < r->heard[i].nfds; k++)
+			close(r->heard[i].fds[k]);
+	}
+	rig_close_files(r);
+	buf_fini(&r->trace);
 	free(r->heard);
 	buf_fini(&r->hello);
 	buf_fini(&r->fs_ops);

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/msg.h"
 #include "vmm/box/box_core.h"
+#include "vmm/preload/preload.h"
 
 #define RIG_WAIT_NS (20 * 1000000000ull) /* far beyond anything that works */
 /* Run the loop until @cond holds; fail when it never does. */
@@ -53,7 +54,13 @@ struct heard { /* a message from the box */
 	uint32_t id;
 	uint8_t *data;
 	size_t len;
+	int fds[4];
+	size_t nfds;
 };
+
+enum rig_op { OP_PAUSE, OP_RESUME, OP_SAVE, OP_ASSIGN, OP_LOAD, OP_COUNT };
+#define RIG_MEM_BASE  0x7f0000000000ull
+#define RIG_MEM_BYTES (256ull << 20)
 
 struct rig {
 	struct loop *loop;
@@ -107,6 +114,32 @@ struct rig {
 	void (*on_fs)(struct rig *r, const struct ag_frame *f);
 	struct buf fs_ops; /* the operations that came, one byte each */
 
+	bool freeze_fails, freeze_silent; /* FREEZE: says so; says nothing */
+	bool frozen;			  /* and nothing but THAW or HELLO may come */
+	bool hello_silent, ping_silent;
+	unsigned int trims, thaws;
+	const char *inherited; /* of its answer to a HELLO with "clone"; NULL none */
+
+	/* the engine behind engine.h: test_box_rig_engine.c; only with rig_use_fake_engine() */
+	const struct engine_ops *engine_ops;
+	struct engine *engine;
+	bool generic, engine_late; /* late: rig_engine_up() says when */
+	int op_refuse[OP_COUNT];   /* what the call returns */
+	int op_fail[OP_COUNT];	   /* how it ends */
+	bool op_hang[OP_COUNT];	   /* until rig_engine_answers() */
+	unsigned int ops[OP_COUNT];
+	char disk[130], loaded[64];
+	struct buf trace; /* what happened, in order: "freeze pause save " … */
+
+	/* its preload library */
+	int mem;
+	loop_id mem_src;
+	bool mem_silent, mem_no_uffd, mem_had_template;
+	int mem_code;
+	unsigned int mem_orders;
+	struct preload_order mem_order;
+	int mem_fds[3], template_fd, state_fd;
+
 	/* the engine's process */
 	int console;
 	int exit_fd; /* an eventfd in place of a pidfd; or -1 */
@@ -122,6 +155,26 @@ void rig_boot(struct rig *r);  /* and until it is ready */
 struct rig *rig_ready(void);   /* new, begun, booted; the library */
 void rig_free(struct rig *r);
 void rig_engine_dies(struct rig *r);
+
+void rig_send_start(struct rig *r);
+
+/* -- the engine -------------------------------------------------------------------------------- */
+
+extern const struct engine_ops fake_engine_ops;
+void rig_use_fake_engine(struct rig *r);
+void rig_engine_up(struct rig *r);
+void rig_engine_says(struct rig *r, enum engine_event ev, const char *detail);
+void rig_engine_answers(struct rig *r); /* what hangs */
+void rig_mem_answers(struct rig *r);	/* the order that was kept waiting */
+uint32_t rig_request_fd(struct rig *r, enum box_type type, const void *data, size_t len, int fd);
+uint32_t rig_ask_memory(struct rig *r, bool with_template);
+uint32_t rig_ask_freeze(struct rig *r, uint32_t ms);
+uint32_t rig_ask_load(struct rig *r, bool hold);
+struct heard *rig_heard_reply(struct rig *r, uint32_t id); /* waits */
+bool heard_fd_is(const struct heard *h, size_t nth, int fd);
+bool rig_event(const struct rig *r, const char *part); /* a BOX_EVENT that holds it came */
+void rig_trace(struct rig *r, const char *word);
+void rig_traced(struct rig *r, const char *want); /* and forget it */
 
 /* -- the daemon -------------------------------------------------------------------------------- */
 
@@ -153,6 +206,7 @@ void record_holds(struct rig *r, uint64_t n, const char *key, const char *part);
 
 void agent_frame(struct rig *r, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
 void agent_raw(struct rig *r, int port, const void *data, size_t len);
+void agent_frozen(struct rig *r, int port, int code); /* FROZEN */
 void agent_stage(struct rig *r, const char *text);
 struct fake_exec *agent_exec(struct rig *r, size_t nth); /* the nth command that came, if it still lives */
 void exec_started(struct fake_exec *x);
@@ -169,6 +223,9 @@ void monitor_says(struct rig *r, const char *line);
 void rig_on_monitor(void *arg, uint32_t events);
 void rig_on_control(void *arg, uint32_t events);
 void rig_on_bulk(void *arg, uint32_t events);
+void rig_on_memory(void *arg, uint32_t events);
+void rig_make_files(struct rig *r);
+void rig_close_files(struct rig *r);
 void rig_exec_free(struct rig *r, struct fake_exec *x);
 /* Descriptors open in this process. */
 unsigned int open_fds(void);

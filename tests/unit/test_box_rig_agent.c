@@ -39,7 +39,11 @@ static void monitor_command(struct rig *r, const char *line)
 	} else if (strstr(line, "\"quit\"")) {
 		r->quits++;
 	}
-	snprintf(text, sizeof(text), "{\"return\":{},\"id\":%llu}\r\n", n);
+	snprintf(text, sizeof(text), "{\"return\":%s,\"id\":%llu}\r\n",
+		 strstr(line, "\"query-migrate\"")  ? "{\"status\":\"completed\"}"
+		 : strstr(line, "\"query-status\"") ? "{\"running\":false,\"status\":\"paused\"}"
+						    : "{}",
+		 n);
 	monitor_says(r, text);
 	if (strstr(line, "\"quit\"")) {
 		monitor_says(r, "{\"event\":\"SHUTDOWN\",\"data\":{\"guest\":false,\"reason\":\"host-qmp-quit\"}}\r\n");
@@ -81,7 +85,9 @@ void rig_engine_dies(struct rig *r)
 		fd_close(&r->port[p]);
 	}
 	loop_del(r->loop, &r->mon_src);
+	loop_del(r->loop, &r->mem_src);
 	fd_close(&r->mon);
+	fd_close(&r->mem);
 	fd_close(&r->console);
 	if (r->exit_fd >= 0)
 		assert_int_equal(write(r->exit_fd, &one, sizeof(one)), sizeof(one));
@@ -335,27 +341,74 @@ static void agent_exec_frame(struct rig *r, const struct ag_frame *f)
 
 static void agent_hello(struct rig *r, const struct ag_frame *f)
 {
-	static const char json[] =
-		"{\"version\":1,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
-		"\"shells\":[\"/bin/sh\"],\"unenforced\":[\"pids, of the guest\"]}";
+	char json[2048];
+	bool clone;
 
 	buf_reset(&r->hello);
 	assert_int_equal(buf_add(&r->hello, f->payload, f->len), 0);
 	if (++r->hellos % 2 == 1)
 		return; /* the other port has it too */
+	clone = memmem(f->payload, f->len, "\"clone\"", 7) != NULL;
+	rig_trace(r, clone ? "clone " : "hello ");
+	r->frozen = false;
+	if (r->hello_silent)
+		return;
+	snprintf(
+		json, sizeof(json),
+		"{\"version\":2,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
+		"\"shells\":[\"/bin/sh\"],\"unenforced\":[\"pids, of the guest\"]%s%s}",
+		clone && r->inherited ? ",\"inherited\":" : "", clone && r->inherited ? r->inherited : "");
 	r->seq[0] = r->seq[1] = 0;
 	agent_frame(r, 0, AG_HELLO, 0, 0, json, strlen(json));
 }
 
+void agent_frozen(struct rig *r, int port, int code)
+{
+	uint8_t le[4];
+
+	for (int i = 0; i < 4; i++)
+		le[i] = (uint8_t)((uint32_t)code >> (8 * i));
+	agent_frame(r, port, AG_FROZEN, 0, 0, le, 4);
+}
+
+static void agent_freeze(struct rig *r)
+{
+	rig_trace(r, "freeze ");
+	if (r->freeze_silent)
+		return;
+	if (r->freeze_fails) {
+		agent_frozen(r, 0, -ETIMEDOUT);
+		return;
+	}
+	r->frozen = true;
+	agent_frozen(r, 0, 0);
+	agent_frozen(r, 1, 0);
+}
+
 static void agent_heard(struct rig *r, int port, const struct ag_frame *f)
 {
+	if (r->frozen && f->type != AG_HELLO && f->type != AG_THAW)
+		fail_msg("a frame of type %u came to a guest that is frozen", f->type);
 	switch (f->type) {
 	case AG_HELLO:
 		agent_hello(r, f);
 		break;
+	case AG_FREEZE:
+		agent_freeze(r);
+		break;
+	case AG_THAW:
+		rig_trace(r, "thaw ");
+		r->thaws++;
+		r->frozen = false;
+		break;
+	case AG_TRIM:
+		r->trims++;
+		agent_frame(r, 0, AG_SYNCED, 0, f->stream, NULL, 0);
+		break;
 	case AG_PING:
 		r->pings++;
-		agent_frame(r, 0, AG_PONG, 0, 0, f->payload, f->len);
+		if (!r->ping_silent)
+			agent_frame(r, 0, AG_PONG, 0, 0, f->payload, f->len);
 		break;
 	case AG_SYNC:
 		r->syncs++;

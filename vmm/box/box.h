@@ -70,25 +70,26 @@ enum box_type {
 	BOX_SET,
 
 	/* -- memory, snapshots, restore (vmm/preload/preload.h) -- */
-	/* {u64 bytes, u32 n, n * {u64 offset, u64 bytes}} fd0: a template (read-only), or none: bytes is 0 then. Puts it in
-	 * place of the RAM: of a generic engine before LOAD, of a machine that is FROZEN (-EBUSY else; without a
+	/* {u64 bytes, u32 n, n * {u64 offset, u64 bytes}} fd0: a template (read-only), or none: bytes is 0 then. Puts
+	 * it in place of the RAM: of a generic engine before LOAD, of a machine that is FROZEN (-EBUSY else; without a
 	 * template: any time).
 	 * -> REPLY {u64 base, u8 has userfaultfd} fds: mem, pagemap, userfaultfd. The box keeps copies of all four. */
 	BOX_MEMORY,
-	/* {} -> REPLY {u64 base, u64 bytes, u8 has userfaultfd} fds: mem, pagemap, template, userfaultfd, as far as there
-	 * are any: the copies, for a pager that was restarted. -ENOENT: no BOX_MEMORY yet. */
+	/* {} -> REPLY {u64 base, u64 bytes, u8 has userfaultfd} fds: mem, pagemap, template, userfaultfd, as far as
+	 * there are any: the copies, for a pager that was restarted. -ENOENT: no BOX_MEMORY yet. */
 	BOX_MEMORY_AGAIN,
-	/* {u32 ms} fd0: a file. Freeze the guest's commands (AG_FREEZE), pause the machine, write its device state into the
-	 * file. -> REPLY {u64 wall ns of the pause}. READY only (a paused machine: frozen too, for the agent has to
-	 * answer: -EBUSY). On failure (-ETIMEDOUT: the guest does not freeze) all is undone. Requests of the daemon wait
-	 * meanwhile (FS, EXEC …). No THAW within 30 s, or the daemon goes: thawed by itself (BOX_EVENT "thawed"). */
+	/* {u32 ms} fd0: a file. Freeze the guest's commands (AG_FREEZE), pause the machine, write its device state into
+	 * the file. -> REPLY {u64 wall ns of the pause}. READY only (a paused machine: frozen too, for the agent has to
+	 * answer: -EBUSY). On failure (-ETIMEDOUT: the guest does not freeze) all is undone. Requests of the daemon
+	 * wait meanwhile (FS, EXEC …). No THAW within 30 s, or the daemon goes: thawed by itself (BOX_EVENT "thawed").
+	 */
 	BOX_FREEZE,
 	/* {} -> REPLY {u64 ns that it was paused}: go on as before. -EBUSY: not frozen. */
 	BOX_THAW,
 	/* {u8 hold, str export} fd0: the device state. Of a generic engine, after MEMORY: disk assigned, state loaded.
 	 * -> REPLY when loaded. hold 0: the guest is greeted (AG_HELLO with "clone") as soon as START has come (before
-	 * or after), then READY. hold 1: first run, then frozen and paused until START: its commands warm (BOX_WARM), at
-	 * most 5 s; a failure of that is no failure of LOAD's. */
+	 * or after), then READY. hold 1: first run, then frozen and paused until START: its commands warm (BOX_WARM),
+	 * at most 5 s; a failure of that is no failure of LOAD's. */
 	BOX_LOAD,
 	/* {} sync, trim, drop caches in the guest (AG_TRIM) -> REPLY */
 	BOX_TRIM,
@@ -120,9 +121,9 @@ enum box_type {
 
 enum box_verb {
 	BOX_KILL,
-	BOX_SIGNAL, /* a = number */
-	BOX_RESIZE, /* a = rows, b = cols */
-	BOX_CANCEL, /* out of the queue; or kill */
+	BOX_SIGNAL,	    /* a = number */
+	BOX_RESIZE,	    /* a = rows, b = cols */
+	BOX_CANCEL,	    /* out of the queue; or kill */
 	BOX_KILL_INHERITED, /* all of them; n and a unused */
 	BOX_VERB_COUNT,
 };
@@ -141,11 +142,12 @@ struct box_config { /* as JSON: the same names */
 	uint32_t memory_mib; /* exact, enforced in the guest (of commands together) */
 	uint32_t cpu_percent, pids;
 	uint32_t root_mib; /* size of the root disk; the agent grows the file system */
-	/* Restored, not booted: MEMORY and LOAD come; the guest is told that it is another one now (AG_HELLO "clone"). */
+	/* Restored, not booted: MEMORY and LOAD come; the guest is told that it is another one now (AG_HELLO "clone").
+	 */
 	bool restore;
 	char parent[64];     /* name of the snapshot, for "clone" */
 	char machine_id[33]; /* 32 hex, for "clone" */
-	char *env;	   /* lines KEY=VALUE for every command; malloc'd, may be NULL */
+	char *env;	     /* lines KEY=VALUE for every command; malloc'd, may be NULL */
 };
 int box_config_parse(const void *json, size_t len, struct box_config *ret, struct err *e); /* -EINVAL, -ENOMEM */
 int box_config_format(const struct box_config *c, struct buf *out);

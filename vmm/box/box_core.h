@@ -4,13 +4,17 @@
 #ifndef CRUCIBLE_VMM_BOX_CORE_H
 #define CRUCIBLE_VMM_BOX_CORE_H
 
+#include <stdbool.h>
 #include "base/loop.h"
 #include "vmm/box/tuning.h"
 #include "vmm/engine.h"
 
+#define BOX_FDS (BOX_FD_MEMORY - BOX_FD_DAEMON + 1)
+
 struct box_params {
-	int fds[BOX_FD_ENGINE - BOX_FD_DAEMON + 1]; /* in the order of enum box_fd; taken, also on failure */
-	int dirfd;				    /* the sandbox's folder, /box; borrowed for life */
+	int fds[BOX_FDS]; /* in the order of enum box_fd; taken, also on failure */
+	int dirfd;	  /* the sandbox's folder, /box; borrowed for life */
+	bool generic;	  /* the engine was started without a kernel: it waits for MEMORY and LOAD */
 	struct box_tuning tuning;
 	const struct engine_ops *engine;
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "vmm/box/box_priv.h"
 
 /* -- saying ------------------------------------------------------------------------------------ */
@@ -18,15 +19,17 @@ static void send(struct box *b, enum box_type type, uint32_t id, int made)
 	buf_reset(&b->out);
 }
 
-static void reply_data(struct box *b, uint32_t id, int code, const char *words, const void *data, size_t len)
+void box_reply_data(struct box *b, uint32_t id, int code, const char *words, const void *data, size_t len,
+		    const int *fds, size_t nfds)
 {
-	if (id != 0)
-		send(b, BOX_REPLY, id, box_reply_format(&b->out, code, words, data, len));
+	if (id != 0 && box_reply_format(&b->out, code, words, data, len) == 0)
+		session_send_fds(b->session, BOX_REPLY, id, b->out.data, b->out.len, fds, nfds);
+	buf_reset(&b->out);
 }
 
 void box_reply(struct box *b, uint32_t id, int code, const char *words)
 {
-	reply_data(b, id, code, words, NULL, 0);
+	box_reply_data(b, id, code, words, NULL, 0, NULL, 0);
 }
 
 void box_say_state(struct box *b)
@@ -39,6 +42,18 @@ void box_say_event(struct box *b, const char *json)
 	session_send(b->session, BOX_EVENT, 0, json, strlen(json));
 }
 
+/* In b->freeze.event, until it was said. */
+void box_say_thawed(struct box *b)
+{
+	char json[80];
+
+	if (b->away)
+		return;
+	snprintf(json, sizeof(json), "{\"event\":\"thawed\",\"reason\":\"%s\"}", b->freeze.event);
+	b->freeze.event = NULL;
+	box_say_event(b, json);
+}
+
 static void say_credit(void *arg, uint64_t n, uint32_t bytes)
 {
 	struct box *b = arg;
@@ -49,7 +64,7 @@ static void say_credit(void *arg, uint64_t n, uint32_t bytes)
 void box_say_hello(struct box *b)
 {
 	uint64_t open[BOX_QUEUE_MAX + BOX_BESIDE_MAX + 1];
-	struct box_hello h = { .state = b->state, .open = open };
+	struct box_hello h = { .state = b->state, .open = open, .pooled = b->generic && !b->configured };
 
 	snprintf(h.uuid, sizeof(h.uuid), "%s", b->config.uuid);
 	snprintf(h.guest, sizeof(h.guest), "%s", b->guest_json);
@@ -145,7 +160,8 @@ static void take_stdin(struct box *b, uint32_t id, const struct box_msg *m)
 
 static void take_ctl(struct box *b, uint32_t id, const struct box_msg *m)
 {
-	int r = queue_ctl(b->queue, m->ctl.n, m->ctl.verb, m->ctl.a, m->ctl.b);
+	int r = m->ctl.verb == BOX_KILL_INHERITED ? inherit_kill(b->inherit)
+						  : queue_ctl(b->queue, m->ctl.n, m->ctl.verb, m->ctl.a, m->ctl.b);
 
 	box_reply(b, id, r, r == -ENOENT ? "no such command runs" : r < 0 ? err_name(r) : "");
 }
@@ -164,13 +180,15 @@ static void take_set(struct box *b, uint32_t id, const struct box_msg *m)
 struct request { /* whose answer comes later */
 	struct box *box;
 	uint32_t id;
+	unsigned int connection;
 };
 
 static void on_answer(void *arg, int code, const void *data, size_t len)
 {
 	struct request *q = arg;
 
-	reply_data(q->box, q->id, code, code < 0 ? err_name(code) : "", data, len);
+	if (q->connection == q->box->connection)
+		box_reply_data(q->box, q->id, code, code < 0 ? err_name(code) : "", data, len, NULL, 0);
 	free(q);
 }
 
@@ -181,9 +199,11 @@ static int call_guest(struct box *b, uint32_t id, const struct box_msg *m)
 
 	if (!q)
 		return -ENOMEM;
-	*q = (struct request){ .box = b, .id = id };
+	*q = (struct request){ .box = b, .id = id, .connection = b->connection };
 	if (m->type == BOX_FS)
 		r = guest_fs(b->guest, m->fs.op, m->fs.data, m->fs.len, b->t.fs_timeout_ms, on_answer, q);
+	else if (m->type == BOX_TRIM)
+		r = guest_trim(b->guest, b->t.trim_timeout_ms, on_answer, q);
 	else
 		r = guest_sync(b->guest, b->t.sync_timeout_ms, on_answer, q);
 	if (r < 0)
@@ -219,8 +239,9 @@ static int pause_or_resume(struct box *b, uint32_t id, enum box_vm what)
 	enum box_state needed = what == BOX_VM_PAUSE ? BOX_READY : BOX_PAUSED;
 	int r;
 
-	if (b->state != needed || b->pause_id)
+	if (b->state != needed || b->pause_id || b->freeze.step != FREEZE_NONE)
 		return -EBUSY;
+	b->freeze.stray_pause = false;
 	b->pause_id = id;
 	r = (what == BOX_VM_PAUSE ? b->engine_ops->pause : b->engine_ops->resume)(b->engine, b->t.pause_timeout_ms,
 										  on_pause_done, b);
@@ -242,17 +263,31 @@ static void on_resumed_to_stop(void *arg, int code, const struct err *e)
 	struct box *b = arg;
 
 	(void)e;
+	if (code == 0)
+		guest_thaw(b->guest);
 	if (code < 0 || guest_shutdown(b->guest) < 0)
 		box_quit_engine(b);
 }
 
-static int ask_to_stop(struct box *b, bool paused, uint32_t grace_ms)
+void box_stop_guest(struct box *b, bool paused)
+{
+	int r = paused ? b->engine_ops->resume(b->engine, b->t.pause_timeout_ms, on_resumed_to_stop, b)
+		       : guest_shutdown(b->guest);
+
+	if (r < 0)
+		box_quit_engine(b);
+}
+
+static void ask_to_stop(struct box *b, bool paused, uint32_t grace_ms)
 {
 	int r = loop_timer(b->loop, now_ns() + grace_ms * 1000000ull, on_grace_over, b, &b->stop_timer);
 
 	if (r < 0)
-		return r;
-	return paused ? b->engine_ops->resume(b->engine, grace_ms, on_resumed_to_stop, b) : guest_shutdown(b->guest);
+		box_quit_engine(b);
+	else if (b->freeze.step != FREEZE_NONE) /* it asks the guest when it is thawed */
+		box_freeze_abandon(b, -ECANCELED, "the sandbox is being stopped");
+	else
+		box_stop_guest(b, paused);
 }
 
 /* STOP: the guest is asked; whoever does not answer within the grace is not asked again. */
@@ -262,9 +297,13 @@ static void stop(struct box *b, uint32_t grace_ms)
 
 	loop_del(b->loop, &b->boot_timer);
 	box_set_state(b, BOX_STOPPING, "");
-	queue_close(b->queue, "the sandbox was stopped before it began");
-	queue_resume(b->queue);
-	if (!ready || grace_ms == 0 || ask_to_stop(b, paused, grace_ms) < 0)
+	if (b->queue) {
+		queue_close(b->queue, "the sandbox was stopped before it began");
+		queue_resume(b->queue);
+	}
+	if (ready && grace_ms > 0)
+		ask_to_stop(b, paused, grace_ms);
+	else
 		box_quit_engine(b);
 }
 
@@ -313,7 +352,7 @@ static void take_start(struct box *b, struct box_msg *m)
 {
 	struct err e = { 0 };
 
-	if (b->configured)
+	if (b->configured || b->ending)
 		return;
 	b->config = m->start;
 	m->start.env = NULL; /* ours now */
@@ -324,14 +363,49 @@ static void take_start(struct box *b, struct box_msg *m)
 	}
 	box_say_hello(b);
 	box_say_state(b);
+	box_load_started(b);
 }
 
-static void take(struct box *b, uint32_t id, struct box_msg *m)
+static void take_trim(struct box *b, uint32_t id, const struct box_msg *m)
+{
+	int r = b->state == BOX_READY && !b->ending ? call_guest(b, id, m) : -EBUSY;
+
+	if (r < 0)
+		box_reply(b, id, r, err_name(r));
+}
+
+/* Messages that need the machine, and nobody whose it is. */
+static bool take_machine(struct box *b, uint32_t id, const struct box_msg *m, int *fd)
+{
+	bool end = m->type == BOX_VM && (m->vm.what == BOX_VM_STOP || m->vm.what == BOX_VM_QUIT);
+
+	if (!b->engine)
+		return false;
+	switch (m->type) {
+	case BOX_MEMORY:
+		box_take_memory(b, id, m, fd);
+		return true;
+	case BOX_MEMORY_AGAIN:
+		box_take_memory_again(b, id);
+		return true;
+	case BOX_LOAD:
+		box_take_load(b, id, m, fd);
+		return true;
+	default:
+		if (end)
+			take_vm(b, id, m);
+		return end;
+	}
+}
+
+static void take(struct box *b, uint32_t id, struct box_msg *m, int *fd)
 {
 	if (m->type == BOX_START) {
 		take_start(b, m);
 		return;
 	}
+	if (take_machine(b, id, m, fd))
+		return;
 	if (!b->configured || !b->queue) {
 		box_reply(b, id, -ENOTCONN, "the sandbox is gone, or was never begun");
 		return;
@@ -352,35 +426,76 @@ static void take(struct box *b, uint32_t id, struct box_msg *m)
 	case BOX_SET:
 		take_set(b, id, m);
 		break;
+	case BOX_FREEZE:
+		box_take_freeze(b, id, m->freeze.ms, fd);
+		break;
+	case BOX_THAW:
+		box_take_thaw(b, id);
+		break;
+	case BOX_TRIM:
+		take_trim(b, id, m);
+		break;
 	default: /* BOX_FS */
 		take_fs(b, id, m);
 		break;
 	}
 }
 
-static void on_msg(void *arg, struct msg *msg)
+void box_take_message(struct box *b, uint16_t type, uint32_t id, const void *data, size_t len, int *fd)
 {
-	struct box *b = arg;
 	struct box_msg m;
 	struct err e = { 0 };
-	int r = box_msg_parse(msg->type, msg->data, msg->len, &m, &e);
+	int r = box_msg_parse(type, data, len, &m, &e);
 
 	if (r < 0) {
-		box_reply(b, msg->id, r, e.msg);
-		if (msg->type == BOX_START && !b->configured)
+		box_reply(b, id, r, e.msg);
+		if (type == BOX_START && !b->configured)
 			box_end(b, e.msg);
 		return;
 	}
-	take(b, msg->id, &m);
+	take(b, id, &m, fd);
 	box_msg_fini(&m);
+}
+
+static void on_msg(void *arg, struct msg *msg)
+{
+	struct box *b = arg;
+	bool wants_engine = msg->type == BOX_MEMORY || msg->type == BOX_LOAD;
+	AUTO_FD fd = -1;
+	int r;
+
+	if (msg->nfds > 0)
+		fd = take_fd(&msg->fds[0]);
+	if (wants_engine && b->engine && (!b->engine_up || b->nearly > 0)) {
+		r = box_keep_early(b, msg, &fd);
+		if (r < 0)
+			box_reply(b, msg->id, r, "the engine is not up yet");
+		return;
+	}
+	box_take_message(b, msg->type, msg->id, msg->data, msg->len, &fd);
+}
+
+static void on_away(void *arg)
+{
+	struct box *b = arg;
+
+	b->away = true;
+	b->connection++;
+	/* Nobody waits for these answers any more. */
+	b->stop_id = b->pause_id = b->memory.id = b->load.id = 0;
+	box_forget_early(b);
+	box_freeze_away(b);
 }
 
 static void on_back(void *arg)
 {
 	struct box *b = arg;
 
+	b->away = false;
 	box_say_hello(b);
 	box_say_state(b);
+	if (b->freeze.event && b->freeze.step == FREEZE_NONE)
+		box_say_thawed(b);
 	if (b->queue)
 		queue_each_live(b->queue, say_credit, b);
 }
@@ -395,4 +510,6 @@ static void on_orphan(void *arg)
 		box_end(b, "no daemon");
 }
 
-const struct session_ops box_session_ops = { .on_msg = on_msg, .on_back = on_back, .on_orphan = on_orphan };
+const struct session_ops box_session_ops = {
+	.on_msg = on_msg, .on_away = on_away, .on_back = on_back, .on_orphan = on_orphan
+};

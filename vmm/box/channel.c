@@ -9,6 +9,11 @@
  * follows, waits in the port's buffer. The buffer is bounded: a guest that does not read its port is the caller's to
  * handle. Streams are pulled (on_room), not pushed, so what waits is one piece of one stream and a few small frames.
  *
+ * Hold. While the agent is to be quiet, what is sent goes into a second buffer of its port, and gets its number in the
+ * sequence when it leaves: THAW, which comes later, goes out before. A HELLO drops it: it was meant for an epoch that
+ * is over. What is behind a HELLO on bulk is not read before the answer on control was: the agent may print at once,
+ * and the two ports are read in any order.
+ *
  * Callbacks may free the channel: `busy` counts our frames on the stack; channel_free() closes at once and frees memory
  * later.
  */
@@ -40,7 +45,8 @@ struct port {
 	uint32_t seq_in;
 
 	struct buf out;
-	size_t out_at; /* bytes of out already sent */
+	size_t out_at;	 /* bytes of out already sent */
+	struct buf held; /* whole frames, without their number */
 	uint32_t seq_out;
 };
 
@@ -51,6 +57,8 @@ struct channel {
 	struct port ports[CHANNEL_PORT_COUNT];
 	bool want_room; /* on_room is owed */
 	bool hello_sent;
+	bool hold;
+	bool want_drained; /* on_drained is owed */
 	bool gone;
 	unsigned int busy;
 	bool freed;
@@ -71,6 +79,7 @@ static void release(struct channel *c)
 	for (size_t i = 0; i < ARRAY_LEN(c->ports); i++) {
 		free(c->ports[i].in);
 		buf_fini(&c->ports[i].out);
+		buf_fini(&c->ports[i].held);
 	}
 	free(c);
 }
@@ -99,8 +108,12 @@ static size_t waiting(const struct port *p)
 
 /* -- output ------------------------------------------------------------------------------------ */
 
-static void watch(struct port *p, uint32_t events)
+static void watch(struct port *p)
 {
+	const struct channel *c = p->channel;
+	bool answered = p->which == CHANNEL_CONTROL || !c->hello_sent || c->ports[CHANNEL_CONTROL].in_epoch;
+	uint32_t events = (answered ? EPOLLIN : 0) | (waiting(p) > 0 ? EPOLLOUT : 0);
+
 	if (p->events != events && loop_mod(p->channel->loop, p->src, events) == 0)
 		p->events = events;
 }
@@ -131,7 +144,7 @@ static void flush(struct port *p)
 		buf_reset(&p->out);
 		p->out_at = 0;
 	}
-	watch(p, EPOLLIN | (waiting(p) > 0 ? EPOLLOUT : 0));
+	watch(p);
 }
 
 /* Either the whole frame is taken, sent or queued, or nothing of it. */
@@ -164,8 +177,19 @@ static int send_frame(struct port *p, const uint8_t *head, const void *data, siz
 		sent = AG_HEADER_LEN;
 	}
 	buf_add(&p->out, (const uint8_t *)data + (sent - AG_HEADER_LEN), len - (sent - AG_HEADER_LEN));
-	watch(p, EPOLLIN | EPOLLOUT);
+	watch(p);
 	return 0;
+}
+
+/* All or nothing, as above. */
+static int hold_frame(struct port *p, const uint8_t *head, const void *data, size_t len)
+{
+	int r = buf_reserve(&p->held, AG_HEADER_LEN + len, NULL);
+
+	if (r < 0)
+		return r == -EFBIG ? -ENOBUFS : r;
+	buf_add(&p->held, head, AG_HEADER_LEN);
+	return buf_add(&p->held, data, len);
 }
 
 int channel_send(struct channel *c, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream,
@@ -178,6 +202,10 @@ int channel_send(struct channel *c, enum channel_port port, uint8_t type, uint8_
 	assert(len <= AG_PAYLOAD_MAX);
 	if (c->gone)
 		return -EPIPE;
+	if (c->hold && type != AG_FREEZE && type != AG_THAW && type != AG_HELLO) {
+		ag_frame_header(head, type, flags, stream, 0, (uint32_t)len);
+		return hold_frame(p, head, data, len);
+	}
 	ag_frame_header(head, type, flags, stream, p->seq_out, (uint32_t)len);
 	r = send_frame(p, head, data, len);
 	if (r < 0)
@@ -195,15 +223,60 @@ int channel_hello(struct channel *c, const char *json, size_t len)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(c->ports); i++) {
 		c->ports[i].seq_out = 0;
 		c->ports[i].in_epoch = false;
+		buf_reset(&c->ports[i].held);
 		r = channel_send(c, (enum channel_port)i, AG_HELLO, 0, 0, json, len);
 	}
 	c->hello_sent = true;
+	c->hold = c->want_drained = false;
+	if (!c->gone)
+		watch(&c->ports[CHANNEL_BULK]);
+	return r;
+}
+
+bool channel_drained(const struct channel *c)
+{
+	return waiting(&c->ports[CHANNEL_CONTROL]) == 0 && waiting(&c->ports[CHANNEL_BULK]) == 0;
+}
+
+void channel_hold(struct channel *c)
+{
+	c->hold = true;
+	c->want_drained = !channel_drained(c);
+}
+
+/* What was held leaves in its order. */
+static int release_port(struct port *p)
+{
+	size_t at = 0;
+	int r = 0;
+
+	while (at < p->held.len) {
+		struct ag_frame f;
+		long n = ag_frame_parse(p->held.data + at, p->held.len - at, &f);
+
+		assert(n > 0); /* our own */
+		r = channel_send(p->channel, p->which, f.type, f.flags, f.stream, f.payload, f.len);
+		if (r < 0)
+			break;
+		at += (size_t)n;
+	}
+	buf_reset(&p->held);
+	return r;
+}
+
+int channel_release(struct channel *c)
+{
+	int r = 0;
+
+	c->hold = c->want_drained = false;
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(c->ports); i++)
+		r = release_port(&c->ports[i]);
 	return r;
 }
 
 bool channel_has_room(const struct channel *c)
 {
-	return !c->gone && waiting(&c->ports[CHANNEL_BULK]) < CHANNEL_ROOM;
+	return !c->gone && !c->hold && waiting(&c->ports[CHANNEL_BULK]) < CHANNEL_ROOM;
 }
 
 /* -- input ------------------------------------------------------------------------------------- */
@@ -221,6 +294,7 @@ static int in_order(struct port *p, const struct ag_frame *f)
 			return p->which == CHANNEL_CONTROL && (f->type == AG_STAGE || f->type == AG_BYE);
 		p->in_epoch = true;
 		p->seq_in = 0;
+		watch(&c->ports[CHANNEL_BULK]);
 	}
 	if (f->seq != p->seq_in)
 		return -EBADMSG;
@@ -290,6 +364,10 @@ static void on_port(void *arg, uint32_t events)
 		flush(p);
 	if (events & ~(uint32_t)EPOLLOUT)
 		read_port(p);
+	if (c->want_drained && !c->gone && channel_drained(c)) {
+		c->want_drained = false;
+		c->ops.on_drained(c->arg);
+	}
 	if (c->want_room && channel_has_room(c)) {
 		c->want_room = false;
 		c->ops.on_room(c->arg);
@@ -320,6 +398,7 @@ int channel_new(struct loop *l, int control_fd, int bulk_fd, const struct channe
 
 		*p = (struct port){ .channel = c, .which = (enum channel_port)i, .fd = fds[i], .events = EPOLLIN };
 		buf_init(&p->out, CHANNEL_QUEUE_MAX);
+		buf_init(&p->held, CHANNEL_QUEUE_MAX);
 	}
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(c->ports); i++) {
 		struct port *p = &c->ports[i];

@@ -2,9 +2,12 @@
 /* The two ports to the agent as frames: what comes in is checked for form and order, what goes out is queued and
  * bounded. What the frames mean is guest.c's. Thread: the loop's.
  *
- * An epoch begins with channel_hello(). Until the agent's HELLO has come on control, STAGE and BYE are passed on, the
- * rest is what an older epoch left in the pipe and is dropped; on bulk the new epoch begins with the first frame whose
- * seq is 0. */
+ * An epoch begins with channel_hello(), the first or a further one. Until the agent's HELLO has come on control, STAGE
+ * and BYE are passed on, the rest is what an older epoch left in the pipe and is dropped; on bulk the new epoch begins
+ * with the first frame whose seq is 0.
+ *
+ * Quiet: channel_hold(), and when channel_drained() (or on_drained) FREEZE; what else is sent from the hold on waits
+ * for channel_release() or is dropped by channel_hello(). FREEZE, THAW and HELLO are never held. */
 #ifndef CRUCIBLE_VMM_BOX_CHANNEL_H
 #define CRUCIBLE_VMM_BOX_CHANNEL_H
 
@@ -26,6 +29,8 @@ struct channel_ops { /* from the loop; each may free the channel */
 	int (*on_frame)(void *arg, enum channel_port port, const struct ag_frame *f);
 	/* Bulk has room again; called after channel_send() has filled it. */
 	void (*on_room)(void *arg);
+	/* Nothing waits any more; once after channel_hold(), when something did. */
+	void (*on_drained)(void *arg);
 	/* Once: end of file, malformed input (-EBADMSG), a queue that is full (-ENOBUFS). Nothing is sent or received
 	 * any more. */
 	void (*on_gone)(void *arg, enum channel_port port, int reason);
@@ -42,6 +47,10 @@ int channel_hello(struct channel *c, const char *json, size_t len);
  * (nothing was queued); -ENOMEM. */
 int channel_send(struct channel *c, enum channel_port port, uint8_t type, uint8_t flags, uint32_t stream,
 		 const void *data, size_t len);
-bool channel_has_room(const struct channel *c); /* bulk; false once the channel is gone */
+bool channel_has_room(const struct channel *c); /* bulk; false on hold, and once the channel is gone */
+void channel_hold(struct channel *c);
+bool channel_drained(const struct channel *c); /* all that was sent before the hold has left */
+/* Send what was held. Those of channel_send(): the order would be broken, so the channel is of no use any more. */
+int channel_release(struct channel *c);
 
 #endif

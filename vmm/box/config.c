@@ -26,17 +26,23 @@ const char *box_state_name(enum box_state s)
 /* -- members by table -------------------------------------------------------------------------- */
 
 /* One member of a struct: its key is the member's name. Strings live in arrays, numbers are uint32_t. */
+enum kind { TEXTS, NUMBERS, FLAGS };
 struct member {
 	const char *key;
-	size_t offset, size; /* size 0: a number */
+	enum kind kind;
+	size_t offset, size;
 };
-#define TEXT(type, m)                                                       \
-	{                                                                   \
-#m, offsetof(struct type, m), sizeof(((struct type *)0)->m) \
+#define TEXT(type, m)                                                              \
+	{                                                                          \
+#m, TEXTS, offsetof(struct type, m), sizeof(((struct type *)0)->m) \
 	}
-#define NUMBER(type, m)                         \
-	{                                       \
-#m, offsetof(struct type, m), 0 \
+#define NUMBER(type, m)                                                 \
+	{                                                               \
+#m, NUMBERS, offsetof(struct type, m), sizeof(uint32_t) \
+	}
+#define FLAG(type, m)                                             \
+	{                                                         \
+#m, FLAGS, offsetof(struct type, m), sizeof(bool) \
 	}
 
 static const struct member config_members[] = {
@@ -54,6 +60,9 @@ static const struct member config_members[] = {
 	NUMBER(box_config, cpu_percent),
 	NUMBER(box_config, pids),
 	NUMBER(box_config, root_mib),
+	FLAG(box_config, restore),
+	TEXT(box_config, parent),
+	TEXT(box_config, machine_id),
 };
 
 static int copy_text(struct json_object *o, const char *key, char *out, size_t cap, struct err *e)
@@ -75,8 +84,10 @@ static int member_parse(struct json_object *o, const struct member *m, void *bas
 	uint64_t v = 0;
 	int r;
 
-	if (m->size > 0)
+	if (m->kind == TEXTS)
 		return copy_text(o, m->key, at, m->size, e);
+	if (m->kind == FLAGS)
+		return json_get_bool(o, m->key, (bool *)(void *)at, e);
 	r = json_get_u64(o, m->key, 0, UINT32_MAX, &v, e);
 	if (r == 0)
 		memcpy(at, &(uint32_t){ (uint32_t)v }, sizeof(uint32_t));
@@ -118,6 +129,13 @@ static int put_line(struct json_object *o, struct buf *out)
 
 /* -- box_config -------------------------------------------------------------------------------- */
 
+static int check_restore(const struct box_config *c, struct err *e)
+{
+	if (strspn(c->machine_id, "0123456789abcdef") != sizeof(c->machine_id) - 1)
+		return err_set(e, -EINVAL, "machine_id: not 32 hexadecimal digits");
+	return *c->parent ? 0 : err_set(e, -EINVAL, "restore without the name of a parent");
+}
+
 int box_config_parse(const void *json, size_t len, struct box_config *ret, struct err *e)
 {
 	AUTO_JSON *o = NULL;
@@ -131,6 +149,8 @@ int box_config_parse(const void *json, size_t len, struct box_config *ret, struc
 		r = json_get_str(o, "env", &env, e);
 	if (r == 0 && (!*c.uuid || !*c.name))
 		r = err_set(e, -EINVAL, "no uuid or no name");
+	if (r == 0 && c.restore)
+		r = check_restore(&c, e);
 	if (r < 0)
 		return err_wrap(e, "box configuration");
 	if (env) {
@@ -142,6 +162,18 @@ int box_config_parse(const void *json, size_t len, struct box_config *ret, struc
 	return 0;
 }
 
+static int member_format(struct json_object *o, const struct member *m, const char *at)
+{
+	uint32_t v = 0;
+
+	if (m->kind == TEXTS)
+		return put_text(o, m->key, at);
+	if (m->kind == FLAGS)
+		return put(o, m->key, json_object_new_boolean(*(const bool *)(const void *)at));
+	memcpy(&v, at, sizeof(v));
+	return put(o, m->key, json_object_new_uint64(v));
+}
+
 int box_config_format(const struct box_config *c, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
@@ -150,11 +182,8 @@ int box_config_format(const struct box_config *c, struct buf *out)
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(config_members); i++) {
 		const struct member *m = &config_members[i];
 		const char *at = (const char *)c + m->offset;
-		uint32_t v = 0;
 
-		if (m->size == 0)
-			memcpy(&v, at, sizeof(v));
-		r = m->size > 0 ? put_text(o, m->key, at) : put(o, m->key, json_object_new_uint64(v));
+		r = member_format(o, m, at);
 	}
 	if (r == 0 && c->env)
 		r = put_text(o, "env", c->env);
@@ -222,6 +251,8 @@ int box_hello_parse(const void *json, size_t len, struct box_hello *ret, struct 
 	if (r == 0)
 		r = copy_text(o, "guest", h.guest, sizeof(h.guest), e);
 	if (r == 0)
+		r = json_get_bool(o, "pooled", &h.pooled, e);
+	if (r == 0)
 		r = parse_open(o, &h, e);
 	if (r < 0) {
 		box_hello_fini(&h);
@@ -252,6 +283,8 @@ int box_hello_format(const struct box_hello *h, struct buf *out)
 			r = -ENOMEM;
 	if (r == 0)
 		r = put_text(o, "guest", h->guest);
+	if (r == 0)
+		r = put(o, "pooled", json_object_new_boolean(h->pooled));
 	return r == 0 ? put_line(o, out) : r;
 }
 

@@ -19,8 +19,6 @@
 #include "vmm/box/guest_json.h"
 #include "vmm/box/guest_priv.h"
 
-#define FIRST_EPOCH 1
-
 void guest_release(struct guest *g)
 {
 	if (g->busy > 0 || !g->freed)
@@ -37,6 +35,7 @@ void guest_fail(struct guest *g, int reason, const char *words)
 	g->busy++;
 	g->channel = channel_free(g->channel);
 	guest_call_end_all(g);
+	guest_freeze_end(g, -ENOTCONN);
 	if (!g->freed)
 		g->ops.on_gone(g->arg, reason, words);
 	g->busy--;
@@ -70,10 +69,19 @@ static int take_hello(struct guest *g, const struct ag_frame *f)
 	r = guest_hello_parse(f->payload, f->len, &text);
 	if (r < 0)
 		return r;
+	if (g->cloned) {
+		info.inherited = text.inherited;
+		info.ninherited = text.ninherited;
+	}
+	/* Numbers of this epoch begin behind those that stay. */
+	for (size_t i = 0; i < info.ninherited; i++)
+		if (info.inherited[i].stream > g->last_stream)
+			g->last_stream = info.inherited[i].stream;
 	g->state = GUEST_READY;
 	g->ops.on_ready(g->arg, &info);
-	if (g->state == GUEST_READY)
+	if (g->state == GUEST_READY && !g->rehearsal)
 		guest_call_ready(g);
+	guest_hello_text_fini(&text);
 	return 0;
 }
 
@@ -99,7 +107,10 @@ static int take_control(struct guest *g, const struct ag_frame *f)
 		guest_fail(g, -ENOTCONN, g->bye);
 		return 0;
 	case AG_PONG:
+		guest_freeze_pong(g, f);
 		return 0;
+	case AG_FROZEN:
+		return guest_freeze_frame(g, CHANNEL_CONTROL, f);
 	case AG_EXEC_STARTED:
 	case AG_EXIT:
 		return guest_exec_frame(g, f);
@@ -116,8 +127,12 @@ static int on_frame(void *arg, enum channel_port port, const struct ag_frame *f)
 	int r;
 
 	g->busy++;
-	if (port == CHANNEL_CONTROL)
+	if (g->said_frozen[port] && f->type != AG_BYE)
+		r = -EBADMSG; /* it said that it is quiet */
+	else if (port == CHANNEL_CONTROL)
 		r = take_control(g, f);
+	else if (f->type == AG_FROZEN)
+		r = guest_freeze_frame(g, port, f);
 	else if (f->type == AG_DATA || f->type == AG_CREDIT)
 		r = guest_exec_frame(g, f);
 	else
@@ -134,6 +149,16 @@ static void on_room(void *arg)
 	g->busy++;
 	guest_call_pump(g);
 	guest_exec_pump(g);
+	g->busy--;
+	guest_release(g);
+}
+
+static void on_drained(void *arg)
+{
+	struct guest *g = arg;
+
+	g->busy++;
+	guest_freeze_drained(g);
 	g->busy--;
 	guest_release(g);
 }
@@ -159,9 +184,9 @@ static void on_channel_gone(void *arg, enum channel_port port, int reason)
 
 int guest_new(struct loop *l, int control_fd, int bulk_fd, const struct guest_ops *ops, void *arg, struct guest **ret)
 {
-	static const struct channel_ops channel_ops = { .on_frame = on_frame,
-							.on_room = on_room,
-							.on_gone = on_channel_gone };
+	static const struct channel_ops channel_ops = {
+		.on_frame = on_frame, .on_room = on_room, .on_drained = on_drained, .on_gone = on_channel_gone
+	};
 	struct guest *g = calloc(1, sizeof(*g));
 	int r;
 
@@ -187,9 +212,23 @@ struct guest *guest_free(struct guest *g)
 	g->channel = channel_free(g->channel);
 	g->state = GUEST_GONE;
 	loop_del(g->loop, &g->call_timer);
+	loop_del(g->loop, &g->freeze_timer);
+	g->freeze_fn = NULL;
 	g->freed = true;
 	guest_release(g);
 	return NULL;
+}
+
+/* Higher than any that this guest has heard. One that was restored heard those of others: they began at 1, or at a
+ * time that has passed. */
+static uint64_t next_epoch(struct guest *g, const struct guest_identity *id)
+{
+	uint64_t now_ms = wall_ns() / 1000000;
+
+	g->epoch++;
+	if ((id->clone_parent || id->rehearsal) && g->epoch < now_ms)
+		g->epoch = now_ms;
+	return g->epoch;
 }
 
 int guest_hello(struct guest *g, const struct guest_identity *id)
@@ -199,16 +238,20 @@ int guest_hello(struct guest *g, const struct guest_identity *id)
 
 	if (g->state == GUEST_GONE)
 		return -EPIPE;
-	if (g->state != GUEST_WAITING)
+	if (g->state == GUEST_GREETED || g->execs || g->in_flight > 0)
 		return -EBUSY;
 	buf_init(&json, AG_PAYLOAD_MAX);
-	r = guest_hello_format(id, FIRST_EPOCH, &json);
+	r = guest_hello_format(id, next_epoch(g, id), &json);
 	if (r == 0)
 		r = channel_hello(g->channel, (const char *)json.data, json.len);
 	buf_fini(&json);
-	if (r == 0)
-		g->state = GUEST_GREETED;
-	return r;
+	if (r < 0)
+		return r;
+	guest_freeze_forget(g);
+	g->state = GUEST_GREETED;
+	g->cloned = id->clone_parent != NULL;
+	g->rehearsal = id->rehearsal;
+	return 0;
 }
 
 bool guest_ready(const struct guest *g)

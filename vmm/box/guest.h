@@ -4,7 +4,7 @@
  * loop's; nothing blocks but the reading of a source from disk.
  *
  * States: WAITING (the agent may tell stages) -> GREETED (guest_hello was sent) -> READY (on_ready) -> GONE (on_gone,
- * once). guest_call, guest_exec_*: READY only. */
+ * once). guest_call, guest_exec_*: READY only. READY, also while it is frozen, may be greeted anew. */
 #ifndef CRUCIBLE_VMM_BOX_GUEST_H
 #define CRUCIBLE_VMM_BOX_GUEST_H
 
@@ -22,11 +22,22 @@ struct guest_identity { /* what HELLO tells the agent; numbers: 0 is none */
 	const char *hostname, *instance;
 	uint32_t root_mib, cpu_percent, pids;
 	uint64_t memory_bytes;
+	/* It was restored from a snapshot: its parent's name, and who it is now. NULL: not. */
+	const char *clone_parent, *machine_id;
+	bool rehearsal; /* restored, but it is nobody yet: another HELLO follows; file operations wait for that */
+};
+
+struct guest_inherited { /* a command of the machine that was snapshotted, which runs on */
+	uint32_t stream;
+	uint32_t pid;  /* 0: not told */
+	char name[48]; /* guest_exec_req's */
 };
 
 struct guest_info {		/* what the agent answered; borrowed until return */
-	const char *json;	/* its known members, written anew; less than 2 KiB */
+	const char *json;	/* its known members but for those inherited, written anew; less than 2 KiB */
 	const char *unenforced; /* comma separated */
+	const struct guest_inherited *inherited; /* of a clone */
+	size_t ninherited;
 };
 
 struct guest_ops { /* from the loop; each may free the guest */
@@ -43,7 +54,8 @@ struct guest_ops { /* from the loop; each may free the guest */
 int guest_new(struct loop *l, int control_fd, int bulk_fd, const struct guest_ops *ops, void *arg, struct guest **ret);
 struct guest *guest_free(
 	struct guest *g); /* NULL is fine; execs must be freed first; pending calls are dropped; returns NULL */
-/* Begin: the clock, fresh entropy and @id. -EBUSY sent already; -EPIPE; -EIO no entropy. */
+/* Begin an epoch: the clock, fresh entropy and @id. -EBUSY: unanswered still, or commands or calls are under way;
+ * -EPIPE; -EIO no entropy. */
 int guest_hello(struct guest *g, const struct guest_identity *id);
 bool guest_ready(const struct guest *g);
 /* CLOCK_MONOTONIC of the last frame from the agent's control port: whether it lives. */
@@ -65,6 +77,19 @@ typedef void guest_call_fn(void *arg, int code, const void *data, size_t len);
 int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn,
 	     void *arg);
 int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg); /* the same; READY only */
+/* Give unused blocks back, drop caches; the same. */
+int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
+
+/* -- quiet, for a snapshot (guest_freeze.c) ------------------------------------------------------ */
+
+/* Freeze all commands and be silent, within @ms; @margin_ms: for the answer. @fn: 0: from now on nothing is under way
+ * on either port, and what is sent waits; -ETIMEDOUT: it goes on as before; -ENOTCONN. Never inside the call, once.
+ * -ENOTCONN; -EBUSY: under way, or the answer to one that was given up may still come; -ENOMEM. */
+int guest_freeze(struct guest *g, uint32_t ms, uint32_t margin_ms, guest_call_fn *fn, void *arg);
+bool guest_frozen(const struct guest *g);
+/* Go on; a freeze that is under way is given up without a call of its @fn. None: nothing happens. on_gone may be called
+ * from here. */
+void guest_thaw(struct guest *g);
 
 /* -- commands ---------------------------------------------------------------------------------- */
 
@@ -110,6 +135,10 @@ struct guest_exec_ops {					   /* from the loop; none may free the guest */
 /* Open a command. -E2BIG: arguments and environment do not fit into a request, words; -ENOTCONN, -ENOBUFS, -ENOMEM. */
 int guest_exec_new(struct guest *g, struct guest_exec_req *req, const struct guest_exec_ops *ops, void *arg,
 		   struct guest_exec **ret, struct err *e);
+/* One that the guest inherited (@stream of guest_info), from its HELLO on. Its output, its end and a kill are as with
+ * others; it takes no input. -ENOMEM. */
+int guest_exec_adopt(struct guest *g, uint32_t stream, const struct guest_exec_ops *ops, void *arg,
+		     struct guest_exec **ret);
 struct guest_exec *guest_exec_free(struct guest_exec *x); /* NULL is fine; tells the agent to forget it; returns NULL */
 int guest_exec_kill(struct guest_exec *x);		  /* the whole tree. These: -ENOTCONN, -ENOBUFS */
 int guest_exec_signal(struct guest_exec *x, uint32_t signo);

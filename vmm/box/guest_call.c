@@ -18,7 +18,7 @@
 struct call {
 	struct call *next;
 	uint32_t id;
-	uint8_t type, op; /* AG_FS_REQ or AG_SYNC; op of the former */
+	uint8_t type, op; /* AG_FS_REQ, AG_SYNC or AG_TRIM; op of the first */
 	uint32_t timeout_ms;
 	uint64_t deadline_ns;
 	guest_call_fn *fn; /* NULL: overdue, answered already */
@@ -33,7 +33,7 @@ static void arm(struct guest *g)
 {
 	uint64_t first = UINT64_MAX;
 
-	if (g->call_timer || g->freed || g->state != GUEST_READY)
+	if (g->call_timer || g->freed || g->state != GUEST_READY || g->quiet != GUEST_FLOWING)
 		return;
 	for (struct call *c = g->calls; c; c = c->next)
 		if (c->fn && c->deadline_ns < first)
@@ -92,9 +92,23 @@ void guest_call_ready(struct guest *g)
 	arm(g);
 }
 
+void guest_call_hold(struct guest *g)
+{
+	loop_del(g->loop, &g->call_timer);
+}
+
+void guest_call_unhold(struct guest *g, uint64_t ns)
+{
+	for (struct call *c = g->calls; c; c = c->next)
+		c->deadline_ns += ns;
+	for (struct call *c = g->waiting; c; c = c->next)
+		c->deadline_ns += ns;
+	arm(g);
+}
+
 void guest_call_pump(struct guest *g)
 {
-	while (g->waiting && g->state == GUEST_READY && g->in_flight < AG_FS_INFLIGHT_MAX &&
+	while (g->waiting && g->state == GUEST_READY && !g->rehearsal && g->in_flight < AG_FS_INFLIGHT_MAX &&
 	       channel_has_room(g->channel)) {
 		struct call *c = g->waiting, **at = &g->calls;
 
@@ -152,7 +166,7 @@ int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t
 	return 0;
 }
 
-int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+static int small_call(struct guest *g, uint8_t type, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
 {
 	struct call *c, **at = &g->calls;
 	int r;
@@ -161,10 +175,10 @@ int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *ar
 		return -ENOTCONN;
 	if (g->in_flight >= AG_FS_INFLIGHT_MAX)
 		return -EBUSY;
-	r = call_new(g, AG_SYNC, 0, NULL, 0, timeout_ms, fn, arg, &c);
+	r = call_new(g, type, 0, NULL, 0, timeout_ms, fn, arg, &c);
 	if (r < 0)
 		return r;
-	r = guest_send(g, CHANNEL_CONTROL, AG_SYNC, 0, c->id, NULL, 0);
+	r = guest_send(g, CHANNEL_CONTROL, type, 0, c->id, NULL, 0);
 	if (r < 0) {
 		free(c);
 		return r;
@@ -177,6 +191,16 @@ int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *ar
 	return 0;
 }
 
+int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+{
+	return small_call(g, AG_SYNC, timeout_ms, fn, arg);
+}
+
+int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+{
+	return small_call(g, AG_TRIM, timeout_ms, fn, arg);
+}
+
 /* The answer's code and what follows it: AG_FS_REP begins with it, AG_SYNCED has none. */
 static int answer_of(const struct call *c, const struct ag_frame *f, int *ret_code)
 {
@@ -184,7 +208,7 @@ static int answer_of(const struct call *c, const struct ag_frame *f, int *ret_co
 
 	if (f->type == AG_SYNCED) {
 		*ret_code = 0;
-		return c->type == AG_SYNC ? 0 : -EBADMSG;
+		return c->type == AG_FS_REQ ? -EBADMSG : 0;
 	}
 	if (c->type != AG_FS_REQ || c->op != f->flags || f->len < 4)
 		return -EBADMSG;

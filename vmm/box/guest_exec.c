@@ -329,6 +329,17 @@ static void input_init(struct input *in, enum ag_which which, const struct sourc
 	buf_init(&in->held, AG_WINDOW);
 }
 
+static void exec_link(struct guest_exec *x)
+{
+	struct guest *g = x->guest;
+
+	x->next = g->execs;
+	x->prev = &g->execs;
+	if (x->next)
+		x->next->prev = &x->next;
+	g->execs = x;
+}
+
 int guest_exec_new(struct guest *g, struct guest_exec_req *req, const struct guest_exec_ops *ops, void *arg,
 		   struct guest_exec **ret, struct err *e)
 {
@@ -352,12 +363,25 @@ int guest_exec_new(struct guest *g, struct guest_exec_req *req, const struct gue
 	input_init(&x->script, AG_SCRIPT, &req->script, !req->argv, false);
 	input_init(&x->in, AG_STDIN, &req->in, req->has_stdin || req->live_stdin, req->live_stdin);
 	req->script = req->in = (struct source){ 0 };
-	x->next = g->execs;
-	x->prev = &g->execs;
-	if (x->next)
-		x->next->prev = &x->next;
-	g->execs = x;
+	exec_link(x);
 	guest_exec_pump(g);
+	*ret = x;
+	return 0;
+}
+
+int guest_exec_adopt(struct guest *g, uint32_t stream, const struct guest_exec_ops *ops, void *arg,
+		     struct guest_exec **ret)
+{
+	struct guest_exec *x = calloc(1, sizeof(*x));
+	static const struct source none;
+
+	if (!x)
+		return -ENOMEM;
+	*x = (struct guest_exec){ .guest = g, .stream = stream, .ops = *ops, .arg = arg };
+	x->out.window = x->err.window = AG_WINDOW;
+	input_init(&x->script, AG_SCRIPT, &none, false, false);
+	input_init(&x->in, AG_STDIN, &none, false, false);
+	exec_link(x);
 	*ret = x;
 	return 0;
 }

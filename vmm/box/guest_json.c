@@ -2,6 +2,7 @@
 #include "vmm/box/guest_json.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -97,6 +98,18 @@ static int put_entropy(struct json_object *o)
 	return put_text(o, "entropy", hex);
 }
 
+static int put_clone(struct json_object *o, const struct guest_identity *id)
+{
+	struct json_object *clone = json_object_new_object();
+	int r = put(o, "clone", clone);
+
+	if (r == 0)
+		r = put_text(clone, "fork", id->instance);
+	if (r == 0)
+		r = put_text(clone, "parent", id->clone_parent);
+	return r == 0 ? put_text(clone, "machine_id", id->machine_id) : r;
+}
+
 int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
@@ -118,6 +131,8 @@ int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct b
 		r = put_text(o, "instance", id->instance);
 	if (r == 0)
 		r = put_entropy(o);
+	if (r == 0 && id->clone_parent)
+		r = put_clone(o, id);
 	/* Last: the guest sets its clock by it. */
 	if (r == 0)
 		r = put_number(o, "wall_ns", wall_ns());
@@ -153,6 +168,49 @@ static struct json_object *clean_list(struct json_object *from, const char *key,
 	return out;
 }
 
+/* Those that run on. A stream that can not be one, or twice the same, is none that we could talk about. */
+static int parse_inherited(struct json_object *o, struct guest_hello_text *ret)
+{
+	struct json_object *list = NULL;
+	size_t n;
+
+	if (!json_object_object_get_ex(o, "inherited", &list))
+		return 0;
+	n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : SIZE_MAX;
+	if (n > AG_EXECS_MAX)
+		return -EBADMSG;
+	if (n == 0)
+		return 0;
+	ret->inherited = calloc(n, sizeof(*ret->inherited));
+	if (!ret->inherited)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *v = json_object_array_get_idx(list, i);
+		struct guest_inherited *in = &ret->inherited[i];
+		uint64_t stream = 0, pid = 0;
+
+		if (!json_object_is_type(v, json_type_object) ||
+		    json_get_u64(v, "stream", 1, INT32_MAX, &stream, NULL) < 0 || stream == 0 ||
+		    json_get_u64(v, "pid", 0, INT32_MAX, &pid, NULL) < 0)
+			return -EBADMSG;
+		for (size_t k = 0; k < i; k++)
+			if (ret->inherited[k].stream == stream)
+				return -EBADMSG;
+		in->stream = (uint32_t)stream;
+		in->pid = (uint32_t)pid;
+		words_of(v, "name", in->name, sizeof(in->name));
+		ret->ninherited++;
+	}
+	return 0;
+}
+
+void guest_hello_text_fini(struct guest_hello_text *t)
+{
+	free(t->inherited);
+	t->inherited = NULL;
+	t->ninherited = 0;
+}
+
 int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret)
 {
 	static const char *const texts[] = { "agent", "kernel", "boot_id" };
@@ -164,6 +222,8 @@ int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret
 	int r = 0;
 
 	ret->unenforced[0] = '\0';
+	ret->inherited = NULL;
+	ret->ninherited = 0;
 	if (!out || parse(json, len, &o) < 0)
 		return -EBADMSG;
 	if (json_get_u64(o, "version", AG_VERSION, AG_VERSION, &version, NULL) < 0 || version == 0 ||
@@ -184,7 +244,10 @@ int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret
 	if (!line || strlen(line) >= sizeof(ret->json))
 		return -EBADMSG;
 	memcpy(ret->json, line, strlen(line) + 1);
-	return 0;
+	r = parse_inherited(o, ret);
+	if (r < 0)
+		guest_hello_text_fini(ret);
+	return r;
 }
 
 void guest_bye_parse(const void *json, size_t len, char *ret_words, size_t cap)

@@ -10,7 +10,10 @@
 struct guest_hello_text {
 	char json[2048];
 	char unenforced[1024];
+	struct guest_inherited *inherited; /* malloc'd */
+	size_t ninherited;
 };
+void guest_hello_text_fini(struct guest_hello_text *t);
 
 int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct buf *out); /* -EIO, -ENOMEM */
 int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret);	  /* -EBADMSG */

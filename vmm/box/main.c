@@ -2,12 +2,16 @@
 /* crucible-box: what keeps one sandbox going. Started by the launcher with the descriptors of enum box_fd, in an empty
  *root that holds /box and /run, under a uid of its own and without capabilities (cruciblefs/launch/launch.h).
  *
- *	crucible-box [FOLDER [SOCKET]]		other places for /box and /run/daemon.sock: for tests
+ *	crucible-box [generic] [FOLDER [SOCKET]]
+ *
+ * generic: the engine was started without a kernel and waits for a snapshot. FOLDER, SOCKET: other places for /box and
+ * /run/daemon.sock, for tests.
  */
 #include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,7 +83,7 @@ static int run(struct box_params *p, struct err *e)
 int main(int argc, char **argv)
 {
 	struct box_params p = { .tuning = BOX_TUNING_DEFAULT, .engine = &engine_qemu };
-	const char *folder = argc > 1 ? argv[1] : "/box";
+	const char *folder;
 	struct err e = { 0 };
 	char quoted[400];
 	int r;
@@ -89,6 +93,10 @@ int main(int argc, char **argv)
 	mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE);
 	signal(SIGPIPE, SIG_IGN);
 	umask(0007);
+	p.generic = argc > 1 && strcmp(argv[1], "generic") == 0;
+	argc -= p.generic;
+	argv += p.generic;
+	folder = argc > 1 ? argv[1] : "/box";
 	if (argc > 2)
 		p.tuning.daemon_socket = argv[2];
 	r = take_descriptors(&p, &e);

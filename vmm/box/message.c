@@ -38,11 +38,50 @@ static int parse_set(const void *data, size_t len, struct box_set *ret, struct e
 	return 0;
 }
 
+#define PAGE_BYTES   4096u
+#define MEMORY_BYTES (1ull << 40) /* no machine has more */
+
+static int parse_memory(struct wire_rd *r, struct box_msg *m)
+{
+	uint64_t at = 0;
+
+	m->memory.bytes = wire_u64(r);
+	m->memory.n = wire_u32(r);
+	if (m->memory.bytes % PAGE_BYTES || m->memory.bytes > MEMORY_BYTES || m->memory.n > PRELOAD_RANGES_MAX)
+		return -EBADMSG;
+	for (uint32_t i = 0; i < m->memory.n; i++) {
+		struct preload_range *g = &m->memory.ranges[i];
+
+		g->offset = wire_u64(r);
+		g->bytes = wire_u64(r);
+		if (g->offset % PAGE_BYTES || g->bytes % PAGE_BYTES || g->bytes == 0 || g->offset < at ||
+		    g->offset >= m->memory.bytes || g->bytes > m->memory.bytes - g->offset)
+			return -EBADMSG;
+		at = g->offset + g->bytes;
+	}
+	return 0;
+}
+
+static int parse_load(struct wire_rd *r, struct box_msg *m)
+{
+	uint8_t hold = wire_u8(r);
+
+	m->load.hold = hold != 0;
+	wire_str(r, m->load.export_name, sizeof(m->load.export_name));
+	if (hold > 1 || r->bad || !*m->load.export_name)
+		return -EBADMSG;
+	for (const char *c = m->load.export_name; *c; c++)
+		if (*c <= ' ' || *c >= 0x7f || *c == '"' || *c == '\\')
+			return -EBADMSG;
+	return 0;
+}
+
 /* The messages that are not JSON: one case each, read in the order of box.h. */
 static int parse_wire(const void *data, size_t len, struct box_msg *m)
 {
 	struct wire_rd r;
 	uint8_t word = 0;
+	int code = 0;
 
 	wire_rd_init(&r, data, len);
 	switch (m->type) {
@@ -88,10 +127,25 @@ static int parse_wire(const void *data, size_t len, struct box_msg *m)
 		if (m->fs.op == 0 || m->fs.op >= AG_FS_OP_COUNT || m->fs.len > AG_PAYLOAD_MAX)
 			return -EBADMSG;
 		break;
+	case BOX_MEMORY:
+		code = parse_memory(&r, m);
+		break;
+	case BOX_FREEZE:
+		m->freeze.ms = wire_u32(&r);
+		if (m->freeze.ms == 0 || m->freeze.ms > BOX_FREEZE_MS_MAX)
+			return -EBADMSG;
+		break;
+	case BOX_LOAD:
+		code = parse_load(&r, m);
+		break;
+	case BOX_MEMORY_AGAIN:
+	case BOX_THAW:
+	case BOX_TRIM:
+		break;
 	default:
 		return -EBADMSG;
 	}
-	return wire_done(&r);
+	return code < 0 ? code : wire_done(&r);
 }
 
 int box_msg_parse(uint16_t type, const void *data, size_t len, struct box_msg *ret, struct err *e)

@@ -5,6 +5,10 @@
 #define CRUCIBLE_VMM_BOX_MESSAGE_H
 
 #include "vmm/box/box.h"
+#include "vmm/preload/preload.h"
+
+#define BOX_FREEZE_MS_MAX 10000u /* the agent's own */
+#define BOX_EXPORT_MAX	  128u
 
 struct box_set { /* BOX_SET; each NULL when absent; malloc'd */
 	char *name, *env;
@@ -41,6 +45,18 @@ struct box_msg {
 			const uint8_t *data; /* borrowed */
 			size_t len;
 		} fs;
+		struct { /* bytes 0: without a template; else whole pages, and ranges in order inside of them */
+			uint64_t bytes;
+			uint32_t n;
+			struct preload_range ranges[PRELOAD_RANGES_MAX];
+		} memory;
+		struct {
+			uint32_t ms; /* 1 to BOX_FREEZE_MS_MAX */
+		} freeze;
+		struct {
+			bool hold;
+			char export_name[BOX_EXPORT_MAX]; /* printable, without quotes or blanks; not empty */
+		} load;
 	};
 };
 /* Parse one message of the daemon. -EBADMSG: not one; -EINVAL: a bad configuration (words); -ENOMEM. Thread: any.

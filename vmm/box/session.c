@@ -42,6 +42,7 @@ static void drop(struct session *s)
 	s->conn = msgconn_free(s->conn);
 	s->orphan_at = now_ns() + s->t->orphan_ms * 1000000ull;
 	retry_later(s);
+	s->ops.on_away(s->arg);
 }
 
 static void on_gone(void *arg, int reason)
@@ -118,11 +119,17 @@ struct session *session_free(struct session *s)
 
 void session_send(struct session *s, enum box_type type, uint32_t id, const void *data, size_t len)
 {
+	session_send_fds(s, type, id, data, len, NULL, 0);
+}
+
+void session_send_fds(struct session *s, enum box_type type, uint32_t id, const void *data, size_t len, const int *fds,
+		      size_t nfds)
+{
 	int r;
 
 	if (!s->conn)
 		return;
-	r = msgconn_send(s->conn, (uint16_t)type, id, data, len, NULL, 0);
+	r = msgconn_send(s->conn, (uint16_t)type, id, data, len, fds, nfds);
 	/* -EPIPE: on_gone() follows. Anything else is a message lost, which the daemon's picture does not survive. */
 	if (r < 0 && r != -EPIPE)
 		drop(s);

@@ -10,6 +10,7 @@
 
 struct session_ops { /* from the loop; none may free the session */
 	void (*on_msg)(void *arg, struct msg *m);
+	void (*on_away)(void *arg);   /* the connection ended; also from inside of session_send() */
 	void (*on_back)(void *arg);   /* connected anew: HELLO is due */
 	void (*on_orphan)(void *arg); /* nobody came for tuning.orphan_ms */
 };
@@ -22,6 +23,9 @@ struct session *session_free(struct session *s); /* NULL is fine; returns NULL *
 /* Send, or drop while there is no daemon. A daemon that lets its queue fill up is dropped too, and will hear the state
  * anew. */
 void session_send(struct session *s, enum box_type type, uint32_t id, const void *data, size_t len);
+/* The same with descriptors, which stay the caller's. */
+void session_send_fds(struct session *s, enum box_type type, uint32_t id, const void *data, size_t len, const int *fds,
+		      size_t nfds);
 /* The same for what is of use only at once: dropped too when others wait. */
 void session_hint(struct session *s, enum box_type type, const void *data, size_t len);
 bool session_idle(const struct session *s); /* nothing waits to be sent */
