@@ -60,17 +60,18 @@ static void rig_drop(struct rig *r)
 struct rig *rig_new(uint32_t memory_mib, uint32_t vcpus, uid_t uid, const char **why)
 {
 	static char words[320];
-	const char *top = env_or("CRUCIBLE_TOP", ".");
 	const char *store = env_or("CRUCIBLE_TEST_STORE", "build/teststore");
 	struct rig *r = calloc(1, sizeof(*r));
 	struct err e = { 0 };
 
 	*why = words;
 	*r = (struct rig){ .memory_mib = memory_mib, .vcpus = vcpus, .uid = uid };
+	/* In the nested machine. */
+	r->accel = strcmp(env_or("CRUCIBLE_TEST_ACCEL", "tcg"), "kvm") == 0 ? ACCEL_KVM : ACCEL_TCG;
 	r->kernel = find(store, "boot/current/vmlinux");
 	r->initrd = find(store, "boot/current/initramfs");
 	r->image = find(store, "profiles/tiny/root.img");
-	r->library = find(top, env_or("CRUCIBLE_PRELOAD", "build/release/lib/crucible-preload.so"));
+	r->library = find(env_or("CRUCIBLE_BUILD", "build/release"), "libexec/crucible-preload.so");
 	if (getuid() != 0)
 		snprintf(words, sizeof(words), "only root can show engines their block server");
 	else if (engine_qemu.probe(NULL, &r->info, &e) < 0)
