@@ -57,7 +57,8 @@ static void poll_reader(void *arg)
 
 void pg_reader_kick(struct pager *p)
 {
-	if (!p->uring && !p->reader_defer) /* nothing becomes readable then */
+	/* What is in the page cache is there already; and without a ring nothing becomes readable. */
+	if (!p->reader_defer)
 		loop_defer(p->loop, poll_reader, p, &p->reader_defer);
 }
 

@@ -124,7 +124,7 @@ int pg_look(struct pg_template *t, pg_done_fn *fn, void *arg, struct err *e)
 	k->snap = &p->look;
 	k->rootfd = p->params.rootfd;
 	k->store = p->params.store;
-	strcpy(k->snapshot, t->snapshot);
+	memcpy(k->snapshot, t->snapshot, sizeof(k->snapshot));
 	k->pages = t->pages;
 	k->fn = fn;
 	k->arg = arg;

@@ -80,8 +80,7 @@ static int ready(const struct pg_template *t, uint64_t bytes, struct err *e)
 	return 0;
 }
 
-/* -- TEMPLATE
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- TEMPLATE ----------------------------------------------------------------------------------------------- */
 
 /* What waits for a template to be looked through. */
 struct pg_wait {
@@ -199,8 +198,7 @@ static int do_template(const struct pg_call *c, const struct pg_request *q, stru
 	return r;
 }
 
-/* -- ATTACH
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- ATTACH ------------------------------------------------------------------------------------------------- */
 
 static void attach_filled(void *arg, int code, const char *words)
 {
@@ -271,8 +269,7 @@ static int do_detach(const struct pg_call *c, const struct pg_request *q)
 	return 0;
 }
 
-/* -- captures
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- captures ----------------------------------------------------------------------------------------------- */
 
 /* Captured pages stay until they are stored: they alone must not pass the budget. The first one always may. */
 static int check_budget(struct pager *p, struct err *e)
@@ -290,7 +287,7 @@ static int check_budget(struct pager *p, struct err *e)
 
 static int do_capture_begin(const struct pg_call *c, const struct pg_request *q, struct err *e)
 {
-	struct pg_template *parent = NULL, *t;
+	struct pg_template *parent = NULL, *t = NULL;
 	struct buf none = { 0 };
 	AUTO_FD fd = -1;
 	int r = check_budget(c->p, e);
@@ -301,7 +298,7 @@ static int do_capture_begin(const struct pg_call *c, const struct pg_request *q,
 		r = ready(parent, q->bytes, e);
 	if (r == 0)
 		r = pg_template_new(c->p, q->snapshot, q->bytes, parent, true, &t, e);
-	if (r < 0)
+	if (!t)
 		return r;
 	t->state = PG_BEGUN;
 	r = pg_template_reopen(t, &fd, e);
@@ -374,7 +371,7 @@ static int do_capture(const struct pg_call *c, const struct pg_request *q, struc
 	struct pending *w;
 	int r = find(c->p, q->snapshot, &t, e);
 
-	if (r < 0)
+	if (!t)
 		return r;
 	if (!m)
 		return err_set(e, -ENOENT, "machine %s is not attached", q->machine);
@@ -440,8 +437,7 @@ static int do_forget(const struct pg_call *c, const struct pg_request *q)
 	return 0;
 }
 
-/* -- ADOPT
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- ADOPT -------------------------------------------------------------------------------------------------- */
 
 /* Bits of captured pages, as a file of a former pager's. */
 static int read_own(struct pg_template *t, int fd, struct err *e)
@@ -543,8 +539,7 @@ static int do_adopt(const struct pg_call *c, const struct pg_request *q, struct 
 	return 0;
 }
 
-/* -- the rest
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- the rest ----------------------------------------------------------------------------------------------- */
 
 static int do_workset(const struct pg_call *c, const struct pg_request *q, struct err *e)
 {

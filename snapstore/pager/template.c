@@ -83,10 +83,10 @@ static void template_link(struct pg_template *t, struct pg_template *parent, boo
 int pg_template_new(struct pager *p, const char *snapshot, uint64_t bytes, struct pg_template *parent, bool hold,
 		    struct pg_template **ret, struct err *e)
 {
-	struct pg_template *t;
+	struct pg_template *t = NULL;
 	int r = template_bare(p, snapshot, bytes, &t, e);
 
-	if (r < 0)
+	if (!t)
 		return r;
 	t->fd = memfd_create("crucible-template", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* The mode first: nobody has a descriptor yet, and afterwards nobody but us may open it again. */
@@ -146,7 +146,7 @@ static int find_data(struct pg_template *t, struct err *e)
 int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t bytes, struct pg_template *parent,
 		      bool hold, struct pg_template **ret, struct err *e)
 {
-	struct pg_template *t;
+	struct pg_template *t = NULL;
 	struct stat st;
 	int r, seals = fcntl(fd, F_GET_SEALS);
 
@@ -155,7 +155,7 @@ int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t by
 	    (uint64_t)st.st_size != bytes || (st.st_mode & 0777) != 0400)
 		return err_set(e, -EPERM, "template %s: the descriptor is not of a template of this size", snapshot);
 	r = template_bare(p, snapshot, bytes, &t, e);
-	if (r < 0)
+	if (!t)
 		return r;
 	/* Ours, but nobody may write into it by its mode, we neither: for this instant we may. */
 	t->fd = -1;
@@ -265,7 +265,7 @@ void pg_template_stored(struct pg_template *t)
 	pg_template_drop_parent(t);
 }
 
-/* -- ranges of zeros ---------------------------------------------------------------------------------------------- */
+/* -- ranges of zeros ---------------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -310,7 +310,7 @@ uint32_t pg_zero_ranges(const struct pg_template *t, struct pg_range out[PAGER_R
 	return n;
 }
 
-/* -- closing ------------------------------------------------------------------------------------------------------ */
+/* -- closing ------------------------------------------------------------------------------------------------ */
 
 struct closing {
 	struct pool_job job;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which pages a restore touches first: recorded once, by the first fork of a template; read ahead by the next one. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -133,7 +134,7 @@ int pg_workset_set(struct pager *p, const char *snapshot, int fd, struct err *e)
 		free(w);
 		return err_set(e, -EIO, "working set of %s: it cannot be read whole", snapshot);
 	}
-	strcpy(w->snapshot, snapshot);
+	snprintf(w->snapshot, sizeof(w->snapshot), "%s", snapshot);
 	w->n = (uint32_t)((size_t)got / sizeof(uint32_t));
 	pg_workset_forget(p, snapshot);
 	if (p->nworksets == PG_WORKSETS_MAX) { /* the oldest goes */

@@ -311,8 +311,7 @@ static void test_a_machine_that_died_changes_nothing(void **state)
 	rig_machine_free(&dead);
 }
 
-/* -- a pager that was killed
- * ------------------------------------------------------------------------------------------- */
+/* -- a pager that was killed -------------------------------------------------------------------------------- */
 
 static int adopt(const char *snapshot, int fd, const char *parent, int bits)
 {
@@ -431,8 +430,7 @@ static void test_killed_again_and_again_under_load(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- disks
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- disks -------------------------------------------------------------------------------------------------- */
 
 static int disk_ask(uint16_t type, const char *id, struct rig_reply *y)
 {

@@ -156,8 +156,7 @@ static void test_budget_evicts_what_nobody_uses(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- what an engine that was taken over may try
- * ------------------------------------------------------------------------ */
+/* -- what an engine that was taken over may try ------------------------------------------------------------- */
 
 static int as_other(int fd)
 {
@@ -204,8 +203,7 @@ static void test_an_engine_cannot_change_the_template(void **state)
 	fd_close(&t.fd);
 }
 
-/* -- what cannot be served
- * --------------------------------------------------------------------------------------------------- */
+/* -- what cannot be served ---------------------------------------------------------------------------------- */
 
 /* Flip a bit in the middle of the only pack. */
 static void damage(void)
@@ -248,8 +246,7 @@ static void test_no_such_snapshot(void **state)
 	fd_close(&t.fd);
 }
 
-/* -- without userfaultfd
- * --------------------------------------------------------------------------------------------------------- */
+/* -- without userfaultfd ------------------------------------------------------------------------------------ */
 
 static void test_without_userfaultfd_it_is_filled_first(void **state)
 {
@@ -281,8 +278,7 @@ static void test_without_userfaultfd_damage_is_told_at_once(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- working sets
- * ----------------------------------------------------------------------------------------------------------------- */
+/* -- working sets ------------------------------------------------------------------------------------------- */
 
 static void test_the_working_set_is_read_ahead(void **state)
 {
