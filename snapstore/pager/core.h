@@ -69,13 +69,13 @@ struct pg_template {
 	unsigned refs;		 /* machines, children that are not stored, jobs */
 	unsigned nmachines;
 	bool forgotten;
-	unsigned whole;	   /* machines without userfaultfd, also coming ones: nothing is evicted */
+	unsigned whole;	   /* machines without userfaultfd, also coming ones, and reads ahead: nothing is evicted */
 	uint64_t used_ns;  /* when the last machine went, or somebody asked for it */
 	uint32_t evict_at; /* page where an eviction goes on; == pages: none */
 	uint64_t faults, from_parent, from_store;
 	uint32_t *touched; /* order of first touches by the first fork */
 	uint32_t ntouched;
-	uint64_t touched_until_ns; /* 0: nobody has forked it yet */
+	enum { PG_UNTOUCHED, PG_RECORDING, PG_RECORDED } touch;
 };
 
 struct pg_machine {
@@ -86,11 +86,13 @@ struct pg_machine {
 	uint64_t base, bytes;
 	int uffd, mem, pagemap; /* uffd -1: none */
 	loop_id watch;
-	bool stalled;	/* events wait in its userfaultfd for a free slot */
-	bool records;	/* its touches are the working set */
-	bool capturing; /* a job uses mem and pagemap: it is freed afterwards */
-	bool detached;	/* while capturing */
-	int lost;	/* -errno: cannot be served any more */
+	bool stalled; /* events wait in its userfaultfd for a free slot */
+	bool records; /* its touches are the working set, until: */
+	loop_id record_timer;
+	uint32_t record_at; /* page where the look at its page tables goes on */
+	bool capturing;	    /* a job uses mem and pagemap: it is freed afterwards */
+	bool detached;	    /* while capturing */
+	int lost;	    /* -errno: cannot be served any more */
 	bool lost_told;
 	char lost_words[160];
 	uint32_t nranges;
@@ -261,6 +263,7 @@ int pg_scan_mapped(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run
 /* -- workset.c ---------------------------------------------------------------------------------------------- */
 void pg_workset_touch(struct pg_machine *m, uint32_t page);
 void pg_workset_attached(struct pg_machine *m, bool again);
+void pg_workset_detached(struct pg_machine *m);
 int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e); /* -EAGAIN not known yet */
 int pg_workset_set(struct pager *p, const char *snapshot, int fd, struct err *e);
 const uint32_t *pg_workset_get(struct pager *p, const char *snapshot, uint32_t *ret_n); /* NULL: none; borrowed */

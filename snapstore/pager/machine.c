@@ -67,6 +67,7 @@ void pg_machine_detach(struct pg_machine *m)
 		at = &(*at)->next;
 	*at = m->next;
 	p->nmachines--;
+	pg_workset_detached(m);
 	pg_fill_forget_machine(m);
 	loop_del(p->loop, &m->watch);
 	if (m->stalled)

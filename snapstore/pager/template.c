@@ -121,10 +121,35 @@ int pg_template_reopen(struct pg_template *t, int *ret_fd, struct err *e)
 	return 0;
 }
 
+/* Pages of zeros are never written; one that is there is an engine's doing, by a mapping without userfaultfd
+ * (README.md). Others must not get to see it. */
+static int drop_zeros(struct pg_template *t, struct err *e)
+{
+	static const uint8_t zeros[SNAP_PAGE_BYTES];
+	uint8_t *p = mmap(NULL, t->bytes, PROT_READ, MAP_SHARED, t->fd, 0);
+	int r = 0;
+
+	if (p == MAP_FAILED)
+		return err_set(e, -errno, "template %s: map: %s", t->snapshot, err_name(-errno));
+	for (uint32_t i = bits_find(t->resident, 0, t->pages, true); i < t->pages && r == 0;
+	     i = bits_find(t->resident, i + 1, t->pages, true)) {
+		off_t at = (off_t)i * SNAP_PAGE_BYTES;
+
+		if (memcmp(p + at, zeros, sizeof(zeros)) != 0)
+			continue;
+		bit_clear(t->resident, i);
+		if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, SNAP_PAGE_BYTES) < 0)
+			r = err_set(e, -errno, "template %s: punch: %s", t->snapshot, err_name(-errno));
+	}
+	munmap(p, t->bytes);
+	return r;
+}
+
 /* What a killed pager had written: pages are whole, as pwrite leaves no half of one that is locked in memory. */
 static int find_data(struct pg_template *t, struct err *e)
 {
 	off_t at = 0;
+	int r;
 
 	for (;;) {
 		off_t data = lseek(t->fd, at, SEEK_DATA), hole;
@@ -138,9 +163,10 @@ static int find_data(struct pg_template *t, struct err *e)
 			  (uint32_t)((hole + SNAP_PAGE_BYTES - 1) / SNAP_PAGE_BYTES - data / SNAP_PAGE_BYTES));
 		at = hole;
 	}
+	r = drop_zeros(t, e);
 	t->nresident = bits_count(t->resident, t->pages);
 	t->p->resident_pages += t->nresident;
-	return 0;
+	return r;
 }
 
 int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t bytes, struct pg_template *parent,
@@ -205,6 +231,7 @@ int pg_page_put(struct pg_template *t, uint32_t page, uint32_t n, const void *pa
 		t->nresident++;
 		t->p->resident_pages++;
 	}
+	pg_evict_check(t->p);
 	return 0;
 }
 

@@ -93,6 +93,22 @@ static void test_several_at_once_and_no_page_is_torn(void **state)
 	}
 }
 
+/* More faults at once than there are slots: they wait in the kernel, and all are served. */
+static void test_more_faults_than_slots(void **state)
+{
+	static struct rig_machine m[PG_DEPTH + 16];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		start(&m[i], i);
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		rig_machine_check_send(&m[i], i * 40, 40, &seeds[(size_t)i * 40]);
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++) {
+		assert_int_equal(rig_machine_check_receive(&m[i]), 0);
+		rig_machine_free(&m[i]);
+	}
+}
+
 static void test_what_one_writes_another_does_not_see(void **state)
 {
 	uint64_t mine[8] = { 7001, 0, 7003, 7004, 7005, 7006, 7007, 7008 };
@@ -341,6 +357,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_every_page_is_right),
 		T(test_several_at_once_and_no_page_is_torn),
+		T(test_more_faults_than_slots),
 		T(test_what_one_writes_another_does_not_see),
 		T(test_evicted_live_template_faults_again),
 		T(test_budget_evicts_what_nobody_uses),
