@@ -23,3 +23,10 @@ test_snap_fault_LDFLAGS := $(addprefix -Wl$(comma)--wrap=,$(SNAP_FAULTS))
 snap_FUZZ := fuzz_snap_frame fuzz_snap_index fuzz_snap_node fuzz_snap_manifest
 FUZZ += $(snap_FUZZ)
 $(foreach f,$(snap_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := snapstore base)$(eval $(f)_PKGS := $(snapstore_PKGS)))
+
+# Which frame size: docs/STORE.md has its table. Not installed.
+PROGS += bench-frames
+bench-frames_DIR := bench
+bench-frames_SRCS := snapstore/bench/frames.c
+bench-frames_LIBS := snapstore base
+bench-frames_PKGS := $(snapstore_PKGS)
