@@ -163,6 +163,8 @@ static double random_us(const struct frames *f, const struct image *im, struct h
 {
 	uint64_t state = 1, start = now_ns(), done = 0;
 
+	if (!im->pages || !im->nkept)
+		return 0;
 	while (done < RANDOM_READS) {
 		uint64_t i = next_random(&state) % im->pages & ~(uint64_t)(pages - 1), last = UINT64_MAX;
 
@@ -182,7 +184,7 @@ static void compare(const struct image *im, struct hasher *h, const char *folder
 {
 	static const uint32_t windows[] = { 1, 4, 16, 512 };
 	uint8_t *in = malloc(3u << 20), *raw = malloc(2u << 20);
-	double mb = (double)im->nkept * SNAP_PAGE_BYTES / 1e6;
+	double mb = (double)(im->nkept + !im->nkept) * SNAP_PAGE_BYTES / 1e6;
 
 	if (!in || !raw)
 		fail("no memory", NULL);
