@@ -18,8 +18,7 @@
 
 #include "base/fd.h"
 
-/* -- the whole
- * --------------------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------------------------- */
 
 static int open_folder(int dirfd, const char *name, int *ret, struct err *e)
 {
@@ -84,8 +83,7 @@ struct disks *disks_close(struct disks *d)
 	return NULL;
 }
 
-/* -- making
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- making ------------------------------------------------------------------------------------------------------ */
 
 static int check_new(struct disks *d, const char *id, uint64_t bytes, struct err *e)
 {
@@ -133,18 +131,18 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 		k = stack_new(id);
 		r = k ? base_get(d, o->base, o->base_fd, &k->base, e) : err_set(e, -ENOMEM, "disk %s: no memory", id);
 	}
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->bytes = bytes;
 		k->limit = limit_bytes;
 		k->own = 0;
 		k->frozen = false;
 		r = base_open(d, k->base, e);
 	}
-	if (r == 0)
+	if (r == 0 && k)
 		r = room_for_top(d, k, e);
-	if (r == 0)
+	if (r == 0 && k)
 		r = put_top(d, k, &top, e);
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->own = 1;
 		layer_close(top);
 		r = stack_write(d, k, false, e);
@@ -187,8 +185,7 @@ int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes
 	return 0;
 }
 
-/* -- freezing
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- freezing ---------------------------------------------------------------------------------------------------- */
 
 /* @k without its top, which was put on it a moment ago and is empty. */
 static void drop_top(struct disks *d, struct stack *k)
@@ -215,7 +212,7 @@ static int unwrite_top(struct disks *d, struct stack *k)
 
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e)
 {
-	struct stack *k = NULL, *s;
+	struct stack *k = NULL, *s = NULL;
 	struct layer *top = NULL;
 	int r = stack_need(d, id, &k, e);
 
@@ -227,7 +224,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 		r = room_for_top(d, k, e);
 	if (r == 0)
 		r = stack_clone(d, k, snapshot, &s, e);
-	if (r < 0)
+	if (r < 0 || !s)
 		return r;
 	s->frozen = true;
 	s->limit = 0;
@@ -260,8 +257,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 	return r;
 }
 
-/* -- for the snapstore
- * ------------------------------------------------------------------------------------------------- */
+/* -- for the snapstore ------------------------------------------------------------------------------------------- */
 
 static bool has_layer(const struct stack *k, uint64_t id)
 {
@@ -384,8 +380,7 @@ int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct sna
 	return 0;
 }
 
-/* -- the rest
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the rest ---------------------------------------------------------------------------------------------------- */
 
 int disk_rename(struct disks *d, const char *from, const char *to, struct err *e)
 {

@@ -129,8 +129,7 @@ static uint64_t own(struct fix *f, const char *id, unsigned layers)
 	return bytes / B;
 }
 
-/* -- making and opening
- * ------------------------------------------------------------------------------------------------ */
+/* -- making and opening ------------------------------------------------------------------------------------------ */
 
 static void test_base_shows_through(void **state)
 {
@@ -301,8 +300,7 @@ static void test_rename_and_remove(void **state)
 	assert_int_equal(layer_files(f->d, &f->dir), 2);
 }
 
-/* -- space
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- space ------------------------------------------------------------------------------------------------------- */
 
 static blkcnt_t space(struct fix *f)
 {
@@ -388,8 +386,7 @@ static void test_limit(void **state)
 	assert_int_equal(own(f, "n", 2), 1);
 }
 
-/* -- forks
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- forks ------------------------------------------------------------------------------------------------------- */
 
 static void test_freeze_errors(void **state)
 {
@@ -466,8 +463,7 @@ static void test_deep_alone(void **state)
 	assert_in_range(own(f, "m", DISK_LAYERS_MAX), 50, 199); /* what was overwritten goes when layers meet */
 }
 
-/* -- what the snapstore gets and gives
- * ---------------------------------------------------------------------------------- */
+/* -- what the snapstore gets and gives --------------------------------------------------------------------------- */
 
 static void close_files(struct disk_files *s)
 {
