@@ -112,6 +112,11 @@ static int put_top(struct disks *d, struct stack *k, struct layer **ret_top, str
 	return 0;
 }
 
+static uint64_t blocks_of(uint64_t bytes)
+{
+	return (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
+}
+
 int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_bytes, const struct disk_origin *o,
 		struct err *e)
 {
@@ -125,6 +130,8 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 		r = stack_need(d, o->snapshot, &from, e);
 		if (r == 0 && !from->frozen)
 			r = err_set(e, -EINVAL, "disk %s: that of a machine, not a snapshot", o->snapshot);
+		if (r == 0 && from->rooted && blocks_of(bytes) != blocks_of(from->bytes))
+			r = err_set(e, -EINVAL, "disk %s: not of the size of snapshot %s", id, o->snapshot);
 		if (r == 0)
 			r = stack_clone(d, from, id, &k, e);
 	} else {
