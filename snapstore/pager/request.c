@@ -422,9 +422,35 @@ static int do_stored(const struct pg_call *c, const struct pg_request *q, struct
 	return 0;
 }
 
+static void forgotten_filled(void *arg, int code, const char *words)
+{
+	struct pending *w = arg;
+
+	(void)code; /* what could not be read is lost when somebody touches it */
+	(void)words;
+	pg_reply(&w->call, 0, NULL, NULL, NULL, 0);
+	pending_free(w);
+}
+
+/* Its machines, and snapshots that grow out of it, go on, although the store may throw its pages away once this is
+ * answered: all of it is read before, and stays. */
+static bool keep_whole(const struct pg_call *c, const struct pg_request *q, struct pg_template *t)
+{
+	struct pending *w = t->refs && t->state == PG_STORED ? pending_new(c, q, t) : NULL;
+
+	if (!w)
+		return false;
+	t->whole++; /* until it goes */
+	if (pg_ahead(t, NULL, 0, false, forgotten_filled, w) == 0)
+		return true;
+	pending_free(w);
+	return false;
+}
+
 static int do_forget(const struct pg_call *c, const struct pg_request *q)
 {
 	struct pg_template *t = pg_template_find(c->p, q->snapshot);
+	bool later = t && !t->forgotten && keep_whole(c, q, t);
 
 	pg_workset_forget(c->p, q->snapshot);
 	if (c->p->disks)
@@ -433,7 +459,8 @@ static int do_forget(const struct pg_call *c, const struct pg_request *q)
 		t->forgotten = true;
 		pg_template_gone(t);
 	}
-	pg_reply(c, 0, NULL, NULL, NULL, 0);
+	if (!later)
+		pg_reply(c, 0, NULL, NULL, NULL, 0);
 	return 0;
 }
 

@@ -264,6 +264,32 @@ static void test_no_such_snapshot(void **state)
 
 /* -- without userfaultfd ------------------------------------------------------------------------------------ */
 
+/* rmdir of a snapshot is never refused: who runs on it has all of it before the store forgets it. */
+static void test_a_forgotten_snapshot_serves_its_machines(void **state)
+{
+	struct rig_template t;
+	struct rig_machine m;
+	char pack[128];
+
+	(void)state;
+	start(&m, 1);
+	assert_int_equal(rig_machine_check(&m, 0, 16, seeds), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, snap1), 0);
+	OK(snap_manifest_remove(rig.store.s, snap1, &rig_err));
+	while (rig_files(&rig.store, "packs", ".pack", pack)) {
+		AUTO_FD fd = openat(rig.store.dirfd, pack, O_RDWR | O_CLOEXEC);
+
+		assert_int_equal(ftruncate(fd, 0), 0); /* open descriptors of it are no help */
+		assert_int_equal(unlinkat(rig.store.dirfd, pack, 0), 0);
+	}
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, snap1), 0); /* in vain */
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_int_equal(rig_template(&rig, snap1, PAGES, &t), -ENOENT);
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, m.id), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_CAPTURED, snap1), -ENOENT); /* gone with its last machine */
+	rig_machine_free(&m);
+}
+
 static void test_without_userfaultfd_it_is_filled_first(void **state)
 {
 	struct rig_machine m;
@@ -364,6 +390,7 @@ int main(void)
 		T(test_an_engine_cannot_change_the_template),
 		T(test_a_damaged_page_loses_its_machine_only),
 		T(test_no_such_snapshot),
+		T(test_a_forgotten_snapshot_serves_its_machines),
 		T(test_without_userfaultfd_it_is_filled_first),
 		T(test_without_userfaultfd_damage_is_told_at_once),
 		T(test_the_working_set_is_read_ahead),
