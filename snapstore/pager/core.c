@@ -109,11 +109,15 @@ int pager_new(struct loop *l, const struct pager_params *pp, struct pager **ret,
 
 struct pager *pager_free(struct pager *p)
 {
+	struct pool *pool;
+
 	if (!p)
 		return NULL;
 	pg_client_fini(p);
 	p->disks = pg_disks_free(p->disks);
-	p->pool = pool_free(p->pool); /* captures and looks end; what they free closes in place from here on */
+	pool = p->pool;
+	p->pool = NULL; /* nothing new: what ends closes in place from here on */
+	pool_free(pool);
 	pg_look_fini(p);
 	if (p->reader)
 		loop_del(p->loop, &p->reader_watch);

@@ -102,9 +102,9 @@ static void next(struct pager *p)
 {
 	struct pg_look *k = p->looks;
 
-	if (!k || pool_submit(p->pool, &k->job) == 0)
+	if (!k || (p->pool && pool_submit(p->pool, &k->job) == 0))
 		return;
-	k->code = err_set(&k->e, -EBUSY, "too much is under way");
+	k->code = err_set(&k->e, p->pool ? -EBUSY : -ECANCELED, "too much is under way, or all is ending");
 	look_done(&k->job);
 }
 
