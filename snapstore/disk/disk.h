@@ -35,6 +35,8 @@ struct disks;
 /* @dirfd: <store>/disks, borrowed for life; made as needed inside. @snap: for layers of the snapstore, may be NULL.
  * Reads every stack; one that cannot be read is told by disk_open() with -EBADMSG, not here. */
 int disks_open(int dirfd, struct snap *snap, struct disks **ret, struct err *e);
+/* A store that was made after disks_open(), which was given none. */
+void disks_set_snap(struct disks *d, struct snap *snap);
 struct disks *disks_close(struct disks *d); /* syncs nothing; closes what is open, so a struct nbd goes first */
 
 struct disk_origin {

@@ -50,6 +50,12 @@ int disks_open(int dirfd, struct snap *snap, struct disks **ret, struct err *e)
 	return 0;
 }
 
+void disks_set_snap(struct disks *d, struct snap *snap)
+{
+	if (!d->snap)
+		d->snap = snap;
+}
+
 struct disks *disks_close(struct disks *d)
 {
 	if (!d)

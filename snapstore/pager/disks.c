@@ -82,7 +82,7 @@ static int stored_disk(struct pg_disks *d, const char *snapshot, struct snap_man
 	int r;
 
 	if (!d->snap)
-		return err_set(e, -ENOENT, "snapshot %s: there was no store when the pager started", snapshot);
+		return err_set(e, -ENOENT, "snapshot %s: there is no store", snapshot);
 	r = snap_manifest_read(d->snap, snapshot, ret, e);
 	if (r == 0 && !ret->disk_blocks) {
 		snap_manifest_fini(ret);
@@ -203,8 +203,8 @@ static void on_ask(void *arg, uint32_t events)
 		loop_stop(d->loop);
 		return;
 	}
-	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) < 0)
-		d->snap = NULL;
+	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) == 0)
+		disks_set_snap(d->disks, d->snap);
 	a->code = answer(d, a);
 	if (a->code < 0 && !*a->e.msg)
 		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
@@ -326,8 +326,8 @@ int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e)
 		r = loop_add(p->loop, d->from[0], EPOLLIN, on_answer, d, &d->from_watch);
 	if (r < 0)
 		err_set(e, r, "disks: %s", err_name(r));
-	if (r == 0 && snap_open(p->params.rootfd, p->params.store, SNAP_READ, &d->snap, &ignored) < 0)
-		d->snap = NULL;
+	if (r == 0) /* there may be none yet */
+		snap_open(p->params.rootfd, p->params.store, SNAP_READ, &d->snap, &ignored);
 	if (r == 0)
 		r = disks_open(p->params.disksfd, d->snap, &d->disks, e);
 	if (r == 0)

@@ -190,16 +190,37 @@ static void test_a_restarted_program_opens_its_template_again(void **state)
 	fd_close(&t.fd);
 }
 
+/* A snapshot whose disk, of 1 MiB, has one block. */
+static void store_disk(const char *snapshot)
+{
+	struct snap_manifest m = { .disk_blocks = 256, .created_ns = 1 };
+	uint64_t block[SNAP_PAGE_BYTES / 8];
+	struct snap_batch *b = NULL;
+	struct snap_edit *d = NULL;
+
+	memcpy(m.uuid, snapshot, sizeof(m.uuid));
+	rig_words(77, block);
+	OK(snap_batch_new(rig.store.s, &b, &rig_err));
+	OK(snap_edit_new(b, NULL, &snap_absent, 256, &d, &rig_err));
+	OK(snap_edit_put(d, 3, block, &rig_err));
+	OK(snap_edit_finish(d, &m.disk, &rig_err));
+	OK(snap_batch_commit(b, &m, NULL, &rig_err));
+}
+
 /* On a new host the pager may come before the store: it finds it later, and reads without a ring, which it may not make
  * any more. */
 static void test_a_store_that_comes_later(void **state)
 {
+	_Alignas(8) uint8_t block[4096], want[4096];
+	AUTO_FD disk = -1;
 	struct rig_machine m;
+	struct rig_reply y;
 
 	(void)state;
 	if (getuid() != 0)
 		skip();
 	rig.as = 65534;
+	store_disk(uuid[1]);
 	assert_int_equal(chmod(rig.store.path, 0755), 0);
 	assert_int_equal(renameat(rig.store.dirfd, "store", rig.store.dirfd, "away"), 0);
 	restart();
@@ -207,6 +228,13 @@ static void test_a_store_that_comes_later(void **state)
 	assert_int_equal(renameat(rig.store.dirfd, "away", rig.store.dirfd, "store"), 0);
 	start(&m, 1);
 	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	new_disk(m.id, uuid[1], &y); /* a stored disk: nothing of it is in /disks */
+	assert_int_equal(y.code, 0);
+	export_disk("export-1", m.id);
+	disk = join("export-1");
+	assert_int_equal(nbd_do(disk, NBD_CMD_READ, 0, 3 * 4096, 4096, block), 0);
+	rig_words(77, (uint64_t *)(void *)want);
+	assert_memory_equal(block, want, sizeof(want));
 	if (!SANITIZED)
 		assert_int_equal(rig_stat(&rig, NULL, "uring"), 0);
 	rig_machine_free(&m);
