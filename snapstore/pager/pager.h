@@ -4,8 +4,9 @@
  * Started by the launcher (kind LAUNCH_PAGER) with: 3 a listening SOCK_SEQPACKET socket bound at <store>/run/pager.sock,
  * 4 a listening stream socket bound at <store>/blocks/nbd.sock (engines see it as /run/blocks/nbd.sock). Its root holds
  * /snapstore (read-only), /disks (read-write), nothing else of the store, and a /proc of its pid namespace.
- * Clients: a peer of uid @daemon_uid (argv) only, one at a time; a newer one replaces the older. It outlives crucibled: machines go on, the next daemon connects to the
- * same socket. It ends by PAGER_QUIT, or by itself when for PAGER_ORPHAN_S no daemon was there and no machine lives.
+ * Clients: a peer of uid @daemon_uid (argv) only, one at a time; a newer one replaces the older. It outlives
+ * crucibled: machines go on, the next daemon connects to the same socket. It ends by PAGER_QUIT, or by itself when
+ * for PAGER_ORPHAN_S no daemon was there and no machine lives.
  *
  * Messages are base/msg.h; every request is answered by PAGER_REPLY with its id: {i32 code (0 or -errno), str words,
  * payload by type}. uuids are text of 36 characters. Requests that copy memory or touch disks are done by threads of
