@@ -19,3 +19,14 @@ test_snap_fault_SRCS := tests/unit/test_snap_fault.c tests/unit/snap_fault.c tes
 test_snap_fault_LIBS := snapstore base
 test_snap_fault_PKGS := $(snapstore_PKGS)
 test_snap_fault_LDFLAGS := $(addprefix -Wl$(comma)--wrap=,$(SNAP_FAULTS))
+
+snap_FUZZ := fuzz_snap_frame fuzz_snap_index fuzz_snap_node fuzz_snap_manifest
+FUZZ += $(snap_FUZZ)
+$(foreach f,$(snap_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := snapstore base)$(eval $(f)_PKGS := $(snapstore_PKGS)))
+
+# Which frame size: docs/STORE.md has its table. Not installed.
+PROGS += bench-frames
+bench-frames_DIR := bench
+bench-frames_SRCS := snapstore/bench/frames.c
+bench-frames_LIBS := snapstore base
+bench-frames_PKGS := $(snapstore_PKGS)

@@ -120,8 +120,8 @@ int nodes_get(struct snap *s, const struct snap_digest *d, unsigned level, unsig
 {
 	struct nodes_slot *slot = slot_of(&s->nodes, d);
 	char hex[DIGEST_HEX];
-	const uint8_t *data;
-	uint32_t len;
+	const uint8_t *data = NULL;
+	uint32_t len = 0;
 	int r;
 
 	if (!slot->used || !snap_digest_equal(&slot->d, d)) {
@@ -130,7 +130,7 @@ int nodes_get(struct snap *s, const struct snap_digest *d, unsigned level, unsig
 		if (r < 0)
 			return r;
 		if (!slot->node)
-			slot->node = malloc(sizeof(*slot->node));
+			slot->node = calloc(1, sizeof(*slot->node));
 		if (!slot->node)
 			return err_set(e, -ENOMEM, "node of a map: no memory");
 		r = node_parse(data, len, slot->node, e);

@@ -5,7 +5,7 @@ int snap_stat(struct snap *s, struct snap_stat *ret, struct err *e)
 {
 	struct snap_stat st = { 0 };
 	struct snap_manifest m;
-	struct uuids all;
+	struct uuids all = { 0 };
 	int r = snap_refresh(s, e);
 
 	if (r == 0)

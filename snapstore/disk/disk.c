@@ -32,8 +32,7 @@ static int check_range(const struct disk *k, uint64_t off, uint64_t len, struct 
 	return 0;
 }
 
-/* -- open and close
- * ---------------------------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------------------------- */
 
 void disk_restack(struct disk *k, bool other_layers)
 {
@@ -96,7 +95,7 @@ int disk_open(struct disks *d, const char *id, struct disk **ret, struct err *e)
 	k->set = d;
 	k->stack = s;
 	k->nchunks = (s->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
-	k->chunks = calloc(k->nchunks, sizeof(*k->chunks));
+	k->chunks = calloc(k->nchunks, sizeof(struct chunk *));
 	r = k->chunks ? open_parts(d, k, &opened, e) : err_set(e, -ENOMEM, "disk %s: no memory", id);
 	if (r < 0) {
 		while (opened > 0)
@@ -130,8 +129,7 @@ uint64_t disk_bytes(const struct disk *k)
 	return k->stack->bytes;
 }
 
-/* -- reading
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------------------------- */
 
 /* @len bytes of a file; past its end: zeros when @fill, else damage. */
 static int file_read(const struct disk *k, int fd, void *buf, uint64_t off, uint32_t len, bool fill, struct err *e)
@@ -236,8 +234,7 @@ int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err 
 	return r < 0 ? r : read_range(k, buf, off, len, e);
 }
 
-/* -- writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------------------------- */
 
 static int writev_all(int fd, struct iovec *v, int n, uint64_t off)
 {
@@ -364,8 +361,7 @@ int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, stru
 	return write_range(k, buf, off, len, e);
 }
 
-/* -- zeros
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- zeros ------------------------------------------------------------------------------------------------------- */
 
 static const uint8_t zeros[65536];
 

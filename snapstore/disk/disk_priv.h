@@ -59,7 +59,7 @@ static inline unsigned words_data(uint64_t w) /* blocks of data in a word */
 /* Set blocks [first, first+n) of @words. */
 void words_set(uint64_t *words, unsigned first, unsigned n, enum block_state state);
 
-/* -- storelayer.c: a disk map of the snapstore as the lowest layer ------------------------------------------------- */
+/* -- storelayer.c: a disk map of the snapstore as the lowest layer ----------------------------------------------- */
 
 struct storelayer;
 /* One more user of the map under @root. -EBADMSG, -ENOENT; -EINVAL without a snapstore. */

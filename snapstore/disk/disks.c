@@ -18,8 +18,7 @@
 
 #include "base/fd.h"
 
-/* -- the whole
- * --------------------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------------------------- */
 
 static int open_folder(int dirfd, const char *name, int *ret, struct err *e)
 {
@@ -49,6 +48,12 @@ int disks_open(int dirfd, struct snap *snap, struct disks **ret, struct err *e)
 	}
 	*ret = d;
 	return 0;
+}
+
+void disks_set_snap(struct disks *d, struct snap *snap)
+{
+	if (!d->snap)
+		d->snap = snap;
 }
 
 struct disks *disks_close(struct disks *d)
@@ -84,8 +89,7 @@ struct disks *disks_close(struct disks *d)
 	return NULL;
 }
 
-/* -- making
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- making ------------------------------------------------------------------------------------------------------ */
 
 static int check_new(struct disks *d, const char *id, uint64_t bytes, struct err *e)
 {
@@ -114,6 +118,11 @@ static int put_top(struct disks *d, struct stack *k, struct layer **ret_top, str
 	return 0;
 }
 
+static uint64_t blocks_of(uint64_t bytes)
+{
+	return (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
+}
+
 int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_bytes, const struct disk_origin *o,
 		struct err *e)
 {
@@ -127,24 +136,26 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 		r = stack_need(d, o->snapshot, &from, e);
 		if (r == 0 && !from->frozen)
 			r = err_set(e, -EINVAL, "disk %s: that of a machine, not a snapshot", o->snapshot);
+		if (r == 0 && from->rooted && blocks_of(bytes) != blocks_of(from->bytes))
+			r = err_set(e, -EINVAL, "disk %s: not of the size of snapshot %s", id, o->snapshot);
 		if (r == 0)
 			r = stack_clone(d, from, id, &k, e);
 	} else {
 		k = stack_new(id);
 		r = k ? base_get(d, o->base, o->base_fd, &k->base, e) : err_set(e, -ENOMEM, "disk %s: no memory", id);
 	}
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->bytes = bytes;
 		k->limit = limit_bytes;
 		k->own = 0;
 		k->frozen = false;
 		r = base_open(d, k->base, e);
 	}
-	if (r == 0)
+	if (r == 0 && k)
 		r = room_for_top(d, k, e);
-	if (r == 0)
+	if (r == 0 && k)
 		r = put_top(d, k, &top, e);
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->own = 1;
 		layer_close(top);
 		r = stack_write(d, k, false, e);
@@ -187,8 +198,7 @@ int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes
 	return 0;
 }
 
-/* -- freezing
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- freezing ---------------------------------------------------------------------------------------------------- */
 
 /* @k without its top, which was put on it a moment ago and is empty. */
 static void drop_top(struct disks *d, struct stack *k)
@@ -215,7 +225,7 @@ static int unwrite_top(struct disks *d, struct stack *k)
 
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e)
 {
-	struct stack *k = NULL, *s;
+	struct stack *k = NULL, *s = NULL;
 	struct layer *top = NULL;
 	int r = stack_need(d, id, &k, e);
 
@@ -227,7 +237,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 		r = room_for_top(d, k, e);
 	if (r == 0)
 		r = stack_clone(d, k, snapshot, &s, e);
-	if (r < 0)
+	if (r < 0 || !s)
 		return r;
 	s->frozen = true;
 	s->limit = 0;
@@ -260,8 +270,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 	return r;
 }
 
-/* -- for the snapstore
- * ------------------------------------------------------------------------------------------------- */
+/* -- for the snapstore ------------------------------------------------------------------------------------------- */
 
 static bool has_layer(const struct stack *k, uint64_t id)
 {
@@ -384,8 +393,7 @@ int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct sna
 	return 0;
 }
 
-/* -- the rest
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the rest ---------------------------------------------------------------------------------------------------- */
 
 int disk_rename(struct disks *d, const char *from, const char *to, struct err *e)
 {

@@ -173,8 +173,7 @@ void layer_close(struct layer *l)
 	fd_close(&l->map);
 }
 
-/* -- the map ----------------------------------------------------------------------------------------------------------
- */
+/* -- the map ------------------------------------------------------------------------------------------------------- */
 
 int layer_map_read(const struct layer *l, uint64_t first, uint64_t *words, unsigned n, struct err *e)
 {
@@ -266,8 +265,7 @@ int layer_sync(struct layer *l, struct err *e)
 	return 0;
 }
 
-/* -- at the start
- * ------------------------------------------------------------------------------------------------------ */
+/* -- at the start ------------------------------------------------------------------------------------------------ */
 
 /* The id in a file's name. False: not a name of ours. */
 static bool name_parse(const char *name, uint64_t *ret)

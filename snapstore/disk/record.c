@@ -108,8 +108,7 @@ int record_parse(const char *text, size_t len, struct record *ret, struct err *e
 	return 0;
 }
 
-/* -- writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------------------------- */
 
 static void put_ids(struct buf *b, const char *key, const uint64_t *ids, unsigned n)
 {

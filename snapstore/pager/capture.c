@@ -8,12 +8,11 @@
  * machine goes on as before.
  *
  * The memory is cut into chunks; each of the parts takes the next one until none is left, so that a core that is free
- * helps (the machine's own is, it is paused), and one that is not holds nobody up. A chunk's bits are words of their
- * own.
+ * helps (the machine's own is, it is paused). A part whose thread has not begun when another has found nothing left is
+ * called off, so that a core that is not free holds nobody up. A chunk's bits are words of their own.
  *
  * What the parts read of others: the parent's zero bits, which do not change (core.h, 3), and descriptors that stay
- * open while
- * @capturing. */
+ * open while @capturing. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +27,12 @@
 #define CHUNK_PAGES  1024u	   /* a multiple of 64 */
 #define PARTS	     2u
 
+enum part_state { PART_WAITS, PART_RUNS, PART_OFF };
+
 struct part {
 	struct pool_job job;
 	struct capture *c;
+	atomic_int state; /* enum part_state */
 	uint8_t *bounce;
 	uint32_t chunk; /* first page of the one under way */
 	uint64_t pages, end_ns;
@@ -51,7 +53,9 @@ struct capture {
 	atomic_bool failed; /* one part did: the others need not go on */
 	uint64_t start_ns;
 	struct part parts[PARTS];
-	unsigned left; /* parts that are not done */
+	unsigned left;	 /* parts whose jobs are not done: they hold this struct */
+	unsigned active; /* of them, those that are not called off */
+	bool over;	 /* told */
 	pg_capture_fn *fn;
 	void *arg;
 };
@@ -139,7 +143,10 @@ static void part_run(struct pool_job *job)
 {
 	struct part *p = (struct part *)job;
 	struct capture *c = p->c;
+	int waits = PART_WAITS;
 
+	if (!atomic_compare_exchange_strong(&p->state, &waits, PART_RUNS))
+		return;
 	while (p->code == 0 && !atomic_load(&c->failed)) {
 		uint32_t n;
 
@@ -206,23 +213,42 @@ static void finish(struct capture *c, int code, struct err *e)
 		if (c->parts[i].end_ns > c->start_ns + res.ns)
 			res.ns = c->parts[i].end_ns - c->start_ns;
 	}
+	c->over = true;
 	c->fn(c->arg, &res, code, e->msg);
 	pg_template_unref(t);
-	capture_free(c);
 	pg_evict_check(p);
+}
+
+/* One part is done, so no chunk is left (or it failed). */
+static void call_off(struct capture *c)
+{
+	for (unsigned i = 0; i < PARTS; i++) {
+		int waits = PART_WAITS;
+
+		if (atomic_compare_exchange_strong(&c->parts[i].state, &waits, PART_OFF))
+			c->active--;
+	}
 }
 
 static void part_done(struct pool_job *job)
 {
-	struct capture *c = ((struct part *)job)->c;
+	struct part *p = (struct part *)job;
+	struct capture *c = p->c;
 	struct err e = { 0 };
 
-	if (--c->left)
-		return;
-	for (unsigned i = 0; i < PARTS && !e.code; i++)
-		if (c->parts[i].code < 0)
-			err_set(&e, c->parts[i].code, "%s", c->parts[i].e.msg);
-	finish(c, e.code, &e);
+	c->left--;
+	if (atomic_load(&p->state) == PART_RUNS) {
+		c->active--;
+		call_off(c);
+	}
+	if (!c->over && !c->active) {
+		for (unsigned i = 0; i < PARTS && !e.code; i++)
+			if (c->parts[i].code < 0)
+				err_set(&e, c->parts[i].code, "%s", c->parts[i].e.msg);
+		finish(c, e.code, &e);
+	}
+	if (!c->left)
+		capture_free(c);
 }
 
 /* A locked buffer: a pwrite that faults on its source would show half a page. */
@@ -283,6 +309,9 @@ int pg_capture(struct pg_machine *m, struct pg_template *t, pg_capture_fn *fn, v
 	c->start_ns = now_ns();
 	while (c->left < PARTS && pool_submit(p->pool, &c->parts[c->left].job) == 0)
 		c->left++;
+	c->active = c->left;
+	for (unsigned i = c->left; i < PARTS; i++)
+		atomic_store(&c->parts[i].state, PART_OFF);
 	if (!c->left) {
 		capture_free(c);
 		return err_set(e, -EBUSY, "capture: too much is under way");

@@ -3,9 +3,10 @@
  *
  * Started by the launcher (kind LAUNCH_PAGER) with: 3 a listening SOCK_SEQPACKET socket bound at <store>/run/pager.sock,
  * 4 a listening stream socket bound at <store>/blocks/nbd.sock (engines see it as /run/blocks/nbd.sock). Its root holds
- * /snapstore (read-only), /disks (read-write), nothing else of the store. Clients: a peer of uid @daemon_uid (argv) only,
- * one at a time; a newer one replaces the older. It outlives crucibled: machines go on, the next daemon connects to the
- * same socket. It ends by PAGER_QUIT, or by itself when for PAGER_ORPHAN_S no daemon was there and no machine lives.
+ * /snapstore (read-only), /disks (read-write), nothing else of the store, and a /proc of its pid namespace.
+ * Clients: a peer of uid @daemon_uid (argv) only, one at a time; a newer one replaces the older. It outlives
+ * crucibled: machines go on, the next daemon connects to the same socket. It ends by PAGER_QUIT, or by itself when
+ * for PAGER_ORPHAN_S no daemon was there and no machine lives.
  *
  * Messages are base/msg.h; every request is answered by PAGER_REPLY with its id: {i32 code (0 or -errno), str words,
  * payload by type}. uuids are text of 36 characters. Requests that copy memory or touch disks are done by threads of
@@ -45,7 +46,8 @@ enum pager_type {
 	/* {str machine, str snapshot, u64 base address in the engine, u64 bytes, u32 n, n * {u64 offset, u64 bytes}: the
 	 * ranges that are anonymous} fds: userfaultfd (registered, MISSING), the engine's mem, its pagemap. Faults are
 	 * served from now on. The machine's former attachment, if any, is let go. @snapshot "": a cold-booted machine,
-	 * RAM is private anonymous memory; fds: mem, pagemap only. */
+	 * RAM is private anonymous memory; fds: mem, pagemap only. With a snapshot and those two only (no userfaultfd on
+	 * this host): answered when the template is full; the machine must not touch its memory before. */
 	PAGER_ATTACH,
 	PAGER_DETACH, /* {str machine}; none is fine */
 	/* {str snapshot, u64 bytes, str parent ("": none)} -> {} fd0: the new template, for the engine. Its holes show
@@ -64,7 +66,8 @@ enum pager_type {
 	 * template holds (SEEK_DATA) is kept. */
 	PAGER_ADOPT,
 	PAGER_STORED, /* {str snapshot}: the snapstore has its memory and disk */
-	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. */
+	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. With
+	 * machines on it: answered when all of it is in memory, so that they do not need the store any more. */
 	PAGER_FORGET,
 	/* {str snapshot}: which pages the first machine of it touched, in order -> {} fd0: memfd of u32 page numbers.
 	 * -EAGAIN: not known yet. */
@@ -85,7 +88,8 @@ enum pager_type {
 
 	/* -- the process ------------------------------------------------------------------------------ */
 	/* {} -> {str json: {"templates":[{"snapshot","bytes","resident_bytes","captured_bytes","machines","faults",
-	 * "from_parent","from_store"}],"machines":N,"uring":bool,"budget_bytes":N,"faults":N,"degraded":"words or ''"}} */
+	 * "from_parent","from_store","stored"}],"more":N left out,"machines":N,"uring":bool,"budget_bytes":N,"faults":N,
+	 * "degraded":"words or ''"}} */
 	PAGER_STAT,
 	PAGER_LIST,  /* {} -> {u32 n, n * {str machine, str snapshot}, u32 m, m * {str template, u8 stored}} */
 	PAGER_EVICT, /* {str snapshot ("": the least used)}: give its filled pages back; live ones refault; for tests */

@@ -51,7 +51,7 @@ static int take_name(struct json_object *o, const char *key, char out[SNAP_UUID_
 		return r;
 	if (*text && strlen(text) != SNAP_UUID_LEN)
 		return err_set(e, -EINVAL, "`%s` is no uuid", key);
-	strcpy(out, text);
+	memcpy(out, text, strlen(text) + 1);
 	return 0;
 }
 

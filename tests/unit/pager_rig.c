@@ -25,8 +25,7 @@
 
 #define SEEDS_MAX 16384u /* pages of one order */
 
-/* -- the pager ------------------------------------------------------------------------------------------------------
- */
+/* -- the pager ---------------------------------------------------------------------------------------------- */
 
 static int listening(const char *path, int type)
 {
@@ -168,8 +167,7 @@ void pager_rig_free(struct pager_rig *r)
 	snap_rig_free(&r->store);
 }
 
-/* -- messages
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- messages ----------------------------------------------------------------------------------------------- */
 
 void rig_send(struct pager_rig *r, uint16_t type, struct buf *b, const int *fds, size_t nfds)
 {
@@ -285,8 +283,7 @@ uint64_t rig_stat(struct pager_rig *r, const char *snapshot, const char *key)
 	return value;
 }
 
-/* -- pages
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- pages -------------------------------------------------------------------------------------------------- */
 
 void rig_words(uint64_t seed, uint64_t page[SNAP_PAGE_BYTES / 8])
 {
@@ -320,8 +317,7 @@ void rig_store_pages(struct pager_rig *r, const char *uuid, const uint64_t *seed
 	OK(snap_batch_commit(b, &m, NULL, &rig_err));
 }
 
-/* -- the machine's process
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the machine's process ---------------------------------------------------------------------------------- */
 
 enum op { OP_MAP, OP_CHECK, OP_WRITE, OP_TOUCH };
 
@@ -434,8 +430,7 @@ static void machine_process(int sock)
 	_exit(0);
 }
 
-/* -- its other side
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- its other side ----------------------------------------------------------------------------------------- */
 
 static void order(struct rig_machine *m, struct order *o, uint32_t nseeds, const uint64_t *seeds, int fd)
 {

@@ -56,15 +56,13 @@ int rig_ask_str(struct pager_rig *r, uint16_t type, const char *s);
 /* A number of PAGER_STAT: of a template, or (@snapshot NULL) of all. */
 uint64_t rig_stat(struct pager_rig *r, const char *snapshot, const char *key);
 
-/* -- pages ----------------------------------------------------------------------------------------------------------
- */
+/* -- pages -------------------------------------------------------------------------------------------------- */
 /* Words that depend on @seed and their place; 0: zeros. */
 void rig_words(uint64_t seed, uint64_t page[SNAP_PAGE_BYTES / 8]);
 /* A snapshot of @n pages; seeds[i] tells page i. */
 void rig_store_pages(struct pager_rig *r, const char *uuid, const uint64_t *seeds, uint32_t n);
 
-/* -- machines
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- machines ----------------------------------------------------------------------------------------------- */
 struct rig_template { /* what TEMPLATE and CAPTURE_BEGIN told */
 	int fd;
 	uint32_t pages, nranges;

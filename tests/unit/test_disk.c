@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -129,8 +135,7 @@ static uint64_t own(struct fix *f, const char *id, unsigned layers)
 	return bytes / B;
 }
 
-/* -- making and opening
- * ------------------------------------------------------------------------------------------------ */
+/* -- making and opening ------------------------------------------------------------------------------------------ */
 
 static void test_base_shows_through(void **state)
 {
@@ -301,8 +306,7 @@ static void test_rename_and_remove(void **state)
 	assert_int_equal(layer_files(f->d, &f->dir), 2);
 }
 
-/* -- space
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- space ------------------------------------------------------------------------------------------------------- */
 
 static blkcnt_t space(struct fix *f)
 {
@@ -388,8 +392,120 @@ static void test_limit(void **state)
 	assert_int_equal(own(f, "n", 2), 1);
 }
 
-/* -- forks
- * ------------------------------------------------------------------------------------------------------------- */
+/* A host whose disk is full: the error says so, the bytes are the old ones, and what is discarded can be used again. */
+static void test_a_full_host(void **state)
+{
+	struct fix *f = *state;
+	static uint8_t data[64 * DISK_BLOCK_BYTES];
+	char path[96];
+	AUTO_FD fd = -1;
+	struct disk_origin o = { .base_fd = -1 };
+	struct disks *d;
+	struct disk *k;
+	unsigned at = 0;
+	int r;
+
+	if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_REC | MS_PRIVATE, NULL) < 0)
+		skip();
+	snprintf(path, sizeof(path), "%s/small", f->dir.path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	if (mount("none", path, "tmpfs", 0, "size=2m") < 0)
+		skip();
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(disks_open(fd, NULL, &d, &f->e), 0);
+	assert_int_equal(disk_create(d, "m", BYTES, 0, &o, &f->e), 0);
+	assert_int_equal(disk_open(d, "m", &k, &f->e), 0);
+	memset(data, 1, sizeof(data));
+	while ((r = disk_write(k, data, at * sizeof(data), sizeof(data), &f->e)) == 0)
+		at++;
+	assert_int_equal(r, -ENOSPC);
+	assert_in_range(at, 1, 8);
+	expect(k, at * 64 - 1, 1);
+	expect(k, at * 64, 0);
+	put(k, 0, 2); /* in place: needs nothing */
+	assert_int_equal(disk_zero(k, 0, sizeof(data), true, &f->e), 0);
+	assert_int_equal(disk_write(k, data, at * sizeof(data), sizeof(data), &f->e), 0);
+	expect(k, at * 64 + 63, 1);
+	expect(k, 0, 0);
+	disks_close(d);
+	fd_close(&fd);
+	umount2(path, MNT_DETACH);
+}
+
+/* -- the end without warning ----------------------------------------------------------------------------------------
+ */
+
+#define KILL_BLOCKS 64u
+
+struct diary { /* shared with the one who is killed */
+	_Atomic uint32_t writes;
+	_Atomic uint32_t begun[KILL_BLOCKS], done[KILL_BLOCKS];
+};
+
+static void write_until_killed(const struct disk_dir *dir, struct diary *y, unsigned seed)
+{
+	struct disks *d;
+	struct disk *k;
+	uint32_t data[DISK_BLOCK_BYTES / 4];
+	char name[16];
+
+	if (disks_open(dir->fd, NULL, &d, NULL) < 0 || disk_open(d, "m", &k, NULL) < 0)
+		_exit(1);
+	for (;;) {
+		uint32_t n = atomic_fetch_add(&y->writes, 1) + 1, b = (uint32_t)rand_r(&seed) % KILL_BLOCKS;
+
+		for (size_t i = 0; i < ARRAY_LEN(data); i++)
+			data[i] = n;
+		snprintf(name, sizeof(name), "s%u", n);
+		if (n % 16 == 0 && (disk_freeze(d, "m", name, NULL) < 0 || disk_remove(d, name, NULL) < 0))
+			_exit(2);
+		atomic_store(&y->begun[b], n);
+		if (disk_write(k, data, b * B, sizeof(data), NULL) < 0)
+			_exit(3);
+		atomic_store(&y->done[b], n);
+	}
+}
+
+static void test_killed(void **state)
+{
+	struct fix *f = *state;
+	struct diary *y = mmap(NULL, sizeof(*y), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct disk_origin o = { .base_fd = -1 };
+
+	assert_int_equal(disk_create(f->d, "m", BYTES, 0, &o, &f->e), 0);
+	disks_close(f->d);
+	f->d = NULL;
+	for (unsigned round = 1; round <= 15; round++) {
+		uint32_t until = atomic_load(&y->writes) + round * 7;
+		uint32_t got[DISK_BLOCK_BYTES / 4];
+		struct disk *k;
+		int status;
+		pid_t pid = fork();
+
+		if (pid == 0)
+			write_until_killed(&f->dir, y, round);
+		while (atomic_load(&y->writes) < until && waitpid(pid, &status, WNOHANG) == 0)
+			sched_yield();
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(disks_open(f->dir.fd, f->snap, &f->d, &f->e), 0);
+		assert_int_equal(disk_open(f->d, "m", &k, &f->e), 0);
+		for (unsigned b = 0; b < KILL_BLOCKS; b++) {
+			assert_int_equal(disk_read(k, got, b * B, sizeof(got), &f->e), 0);
+			assert_true(got[0] == y->done[b] || got[0] == y->begun[b]);
+			for (size_t i = 1; i < ARRAY_LEN(got); i++)
+				assert_int_equal(got[i], got[0]);
+			y->done[b] = y->begun[b] = got[0];
+		}
+		disk_close(k);
+		f->d = disks_close(f->d);
+	}
+	munmap(y, sizeof(*y));
+	assert_int_equal(disks_open(f->dir.fd, f->snap, &f->d, &f->e), 0);
+}
+
+/* -- forks ------------------------------------------------------------------------------------------------------- */
 
 static void test_freeze_errors(void **state)
 {
@@ -466,8 +582,7 @@ static void test_deep_alone(void **state)
 	assert_in_range(own(f, "m", DISK_LAYERS_MAX), 50, 199); /* what was overwritten goes when layers meet */
 }
 
-/* -- what the snapstore gets and gives
- * ---------------------------------------------------------------------------------- */
+/* -- what the snapstore gets and gives --------------------------------------------------------------------------- */
 
 static void close_files(struct disk_files *s)
 {
@@ -555,6 +670,7 @@ static void test_stored(void **state)
 	struct fix *f = *state;
 	struct disk *k = make(f, "m", 0), *n;
 	struct snap_digest root = fake_snap_map(f->snap, BLOCKS);
+	struct disk_origin of_s1 = { .base_fd = -1, .snapshot = "s1" };
 	struct disk_files s;
 	uint8_t page[DISK_BLOCK_BYTES];
 
@@ -573,6 +689,7 @@ static void test_stored(void **state)
 	assert_int_equal(s.n, 1);
 	close_files(&s);
 	assert_int_equal(layer_files(f->d, &f->dir), 6); /* the machine still has its own */
+	assert_int_equal(disk_create(f->d, "n", BYTES + B, 0, &of_s1, &f->e), -EINVAL);
 	n = fork_of(f, "s1", "n");
 	expect(n, 1, 11);
 	expect(n, 2, 0);
@@ -706,6 +823,8 @@ int main(void)
 		T(test_discard_gives_space_back),
 		T(test_discard_of_what_was_never_looked_at),
 		T(test_limit),
+		T(test_a_full_host),
+		T(test_killed),
 		T(test_freeze_errors),
 		T(test_deep),
 		T(test_deep_alone),

@@ -29,8 +29,7 @@ static unsigned layer_files(const struct disks *d, const struct disk_dir *dir)
 #define B      ((uint64_t)DISK_BLOCK_BYTES)
 #define BLOCKS 40u
 
-/* -- the Nth call fails
- * ------------------------------------------------------------------------------------------------- */
+/* -- the Nth call fails ------------------------------------------------------------------------------------------ */
 
 static int left; /* calls to go; 0: none is to fail */
 static int code;
@@ -91,8 +90,7 @@ int __wrap_openat64(int dirfd, const char *path, int flags, mode_t mode)
 	return fails() ? -1 : __real_openat64(dirfd, path, flags, mode);
 }
 
-/* -- the world
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the world --------------------------------------------------------------------------------------------------- */
 
 struct fix {
 	struct disk_dir dir;
@@ -162,8 +160,7 @@ static unsigned layers(struct fix *f, uint64_t *ret_own)
 	return n;
 }
 
-/* -- tests
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- tests ------------------------------------------------------------------------------------------------------- */
 
 static void fill_spares(struct fix *f)
 {

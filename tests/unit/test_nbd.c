@@ -65,8 +65,7 @@ static void wait_busy(bool want)
 		usleep(1000);
 }
 
-/* -- the handshake
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the handshake ----------------------------------------------------------------------------------------------- */
 
 static void test_go(void **state)
 {
@@ -258,8 +257,7 @@ static void test_unexport(void **state)
 	assert_int_equal(nbd_go(b, NBD_OPT_GO, "again", NULL, NULL), NBD_REP_ACK);
 }
 
-/* -- requests
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- requests ---------------------------------------------------------------------------------------------------- */
 
 static void test_read_and_write(void **state)
 {
@@ -360,8 +358,7 @@ static void test_many_at_once(void **state)
 	wait_busy(false);
 }
 
-/* -- those who do not go on
- * -------------------------------------------------------------------------------------------- */
+/* -- those who do not go on -------------------------------------------------------------------------------------- */
 
 static void test_one_who_stops_in_a_request(void **state)
 {
@@ -414,8 +411,7 @@ static void test_one_who_does_not_read(void **state)
 	wait_busy(false);
 }
 
-/* -- forks under a connection, damage
- * ---------------------------------------------------------------------------------- */
+/* -- forks under a connection, damage ---------------------------------------------------------------------------- */
 
 static void freeze_it(struct nbd_rig *r, void *arg)
 {

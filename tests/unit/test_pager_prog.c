@@ -20,6 +20,12 @@
 
 #define PAGES 600u
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* without seccomp */
+#else
+#define SANITIZED 0
+#endif
+
 static struct pager_rig rig;
 static char uuid[3][PG_UUID_LEN + 1];
 static uint64_t seeds[PAGES];
@@ -184,6 +190,56 @@ static void test_a_restarted_program_opens_its_template_again(void **state)
 	fd_close(&t.fd);
 }
 
+/* A snapshot whose disk, of 1 MiB, has one block. */
+static void store_disk(const char *snapshot)
+{
+	struct snap_manifest m = { .disk_blocks = 256, .created_ns = 1 };
+	uint64_t block[SNAP_PAGE_BYTES / 8];
+	struct snap_batch *b = NULL;
+	struct snap_edit *d = NULL;
+
+	memcpy(m.uuid, snapshot, sizeof(m.uuid));
+	rig_words(77, block);
+	OK(snap_batch_new(rig.store.s, &b, &rig_err));
+	OK(snap_edit_new(b, NULL, &snap_absent, 256, &d, &rig_err));
+	OK(snap_edit_put(d, 3, block, &rig_err));
+	OK(snap_edit_finish(d, &m.disk, &rig_err));
+	OK(snap_batch_commit(b, &m, NULL, &rig_err));
+}
+
+/* On a new host the pager may come before the store: it finds it later, and reads without a ring, which it may not make
+ * any more. */
+static void test_a_store_that_comes_later(void **state)
+{
+	_Alignas(8) uint8_t block[4096], want[4096];
+	AUTO_FD disk = -1;
+	struct rig_machine m;
+	struct rig_reply y;
+
+	(void)state;
+	if (getuid() != 0)
+		skip();
+	rig.as = 65534;
+	store_disk(uuid[1]);
+	assert_int_equal(chmod(rig.store.path, 0755), 0);
+	assert_int_equal(renameat(rig.store.dirfd, "store", rig.store.dirfd, "away"), 0);
+	restart();
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, uuid[2]), 0); /* it serves */
+	assert_int_equal(renameat(rig.store.dirfd, "away", rig.store.dirfd, "store"), 0);
+	start(&m, 1);
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	new_disk(m.id, uuid[1], &y); /* a stored disk: nothing of it is in /disks */
+	assert_int_equal(y.code, 0);
+	export_disk("export-1", m.id);
+	disk = join("export-1");
+	assert_int_equal(nbd_do(disk, NBD_CMD_READ, 0, 3 * 4096, 4096, block), 0);
+	rig_words(77, (uint64_t *)(void *)want);
+	assert_memory_equal(block, want, sizeof(want));
+	if (!SANITIZED)
+		assert_int_equal(rig_stat(&rig, NULL, "uring"), 0);
+	rig_machine_free(&m);
+}
+
 static void test_malformed_requests_are_answered(void **state)
 {
 	struct rig_reply y;
@@ -298,9 +354,13 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_the_confined_program_does_it_all),    T(test_a_restarted_program_opens_its_template_again),
-		T(test_malformed_requests_are_answered),     T(test_descriptors_of_another_kind_are_refused),
-		T(test_the_next_daemon_replaces_the_former), T(test_another_user_is_refused),
+		T(test_the_confined_program_does_it_all),
+		T(test_a_restarted_program_opens_its_template_again),
+		T(test_a_store_that_comes_later),
+		T(test_malformed_requests_are_answered),
+		T(test_descriptors_of_another_kind_are_refused),
+		T(test_the_next_daemon_replaces_the_former),
+		T(test_another_user_is_refused),
 		T(test_it_ends_when_nobody_wants_it),
 	};
 

@@ -480,6 +480,64 @@ static void test_what_runs_is_finished_without_its_client(void **state)
 	server_free(s);
 }
 
+static long peak_kib(pid_t pid)
+{
+	AUTO_FREE char *text = NULL;
+	char path[64];
+	const char *p;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	assert_int_equal(fd_slurp(-1, path, 65536, &text, NULL), 0);
+	p = strstr(text, "VmHWM:");
+	assert_non_null(p);
+	return strtol(p + strlen("VmHWM:"), NULL, 10);
+}
+
+/* More than one pack's worth of pages that are all new: what it holds does not grow with it. */
+static void test_memory_is_bounded(void **state)
+{
+	const uint64_t pages = 80000;
+	struct server *s = server_new();
+	uint8_t *bits = malloc(pages / 8);
+	int fds[3] = { file_of("state", 5), memfd_create("memory", MFD_CLOEXEC), -1 };
+	uint8_t page[SNAP_PAGE_BYTES];
+	char json[300];
+	uint64_t start;
+	struct buf b;
+	long before, after;
+
+	(void)state;
+	rig_page(77, page);
+	for (uint64_t i = 0; i < pages; i++) {
+		memcpy(page, &i, sizeof(i));
+		assert_int_equal(fd_pwrite_all(fds[1], page, sizeof(page), i * sizeof(page)), 0);
+	}
+	memset(bits, 0xff, pages / 8);
+	fds[2] = file_of(bits, pages / 8);
+	assert_int_equal(ask(s, STORE_LIST, NULL, NULL, 0), 0);
+	before = peak_kib(s->pid);
+	snprintf(json, sizeof(json),
+		 "{\"uuid\":\"00000001-0000-4000-8000-000000000000\",\"memory_bytes\":%llu,\"meta\":{}}",
+		 (unsigned long long)pages * SNAP_PAGE_BYTES);
+	buf_init(&b, 1000);
+	assert_int_equal(wire_put_str(&b, json) | wire_put_u32(&b, 0), 0);
+	start = now_ns();
+	assert_int_equal(ask(s, STORE_INGEST, &b, fds, 3), 0);
+	print_message("%.0f MB/s\n", (double)pages * SNAP_PAGE_BYTES * 1e3 / (double)(now_ns() - start));
+	print_message("progress was told %u times\n", s->progress);
+	after = peak_kib(s->pid);
+	print_message("at its most: %ld KiB, %ld KiB at first\n", after, before);
+	assert_int_equal(number(s, "pages_new"), pages);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	assert_true(after - before <= 32 * 1024);
+#endif
+	buf_fini(&b);
+	free(bits);
+	for (unsigned i = 0; i < 3; i++)
+		close(fds[i]);
+	server_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -489,6 +547,7 @@ int main(void)
 		cmocka_unit_test(test_another_uid_is_not_answered),
 		cmocka_unit_test(test_it_ends_when_nobody_comes),
 		cmocka_unit_test(test_what_runs_is_finished_without_its_client),
+		cmocka_unit_test(test_memory_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
