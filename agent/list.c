@@ -193,7 +193,7 @@ static int take_name(struct lister *l, int dir_fd, dev_t dev, const char *name, 
 	if (S_ISDIR(st.st_mode) && st.st_dev != dev)
 		return 0;
 	if (l->path_len + strlen(name) > AG_PATH_MAX) {
-		complain(l, name, "the path is too long");
+		complain(l, name, "has a path that is too long");
 		return 0;
 	}
 	en = entries_add(all, name, &st, false);
@@ -257,9 +257,11 @@ static void list_dir(struct lister *l)
 			put_entry(l, en);
 			continue;
 		}
-		/* Its name was checked; without room for the "/" there is none for a name behind it either. */
-		if (len + strlen(en->name) > AG_PATH_MAX)
+		/* Its own name had room. */
+		if (len + strlen(en->name) > AG_PATH_MAX) {
+			complain(l, en->name, "what is below has a path that is too long");
 			continue;
+		}
 		l->path_len = len + strlen(en->name);
 		memcpy(l->path + len, en->name, strlen(en->name) + 1);
 		list_dir(l); /* as deep as a path has names: 2048 at most */

@@ -64,6 +64,16 @@ static uint64_t held_caps(uint64_t mask)
 	return mask & ((uint64_t)data[1].permitted << 32 | data[0].permitted);
 }
 
+bool confine_has(uint64_t caps)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { { 0 } };
+
+	if (syscall(SYS_capget, &head, data) < 0)
+		return false;
+	return (caps & ~((uint64_t)data[1].effective << 32 | data[0].effective)) == 0;
+}
+
 /* Should: change all three ids of both kinds. Mustn't: leave a supplementary group. */
 static int set_ids(uid_t uid, gid_t gid, struct err *e)
 {
@@ -142,31 +152,69 @@ static int add_rule(scmp_filter_ctx ctx, const char *name, struct err *e)
 	return 0;
 }
 
-int confine_seccomp(const char *const names[], size_t n, struct err *e)
+/* A filter with that answer for what no rule speaks of. NULL: no memory. */
+static scmp_filter_ctx new_filter(uint32_t otherwise, struct err *e)
 {
-	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_KILL_PROCESS);
-	int r;
+	scmp_filter_ctx ctx = seccomp_init(otherwise);
+	int r = ctx ? 0 : -ENOMEM;
 
-	if (!ctx)
-		return err_set(e, -ENOMEM, "seccomp: no memory");
-	r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
+	if (r == 0)
+		r = seccomp_attr_set(ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	if (r == 0)
 		r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
-	if (r < 0)
+	if (r < 0) {
 		err_set(e, r, "seccomp: attributes: %s", strerror(-r));
+		seccomp_release(ctx);
+		return NULL;
+	}
 	/* A binary tree instead of a list; older libraries do not know it, and work without. */
 	seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
+	return ctx;
+}
+
+static int load_filter(scmp_filter_ctx ctx, struct err *e)
+{
+	int r = seccomp_load(ctx);
+
+	return r < 0 ? err_set(e, r, "seccomp: load: %s", strerror(-r)) : 0;
+}
+
+int confine_seccomp(const char *const names[], size_t n, struct err *e)
+{
+	scmp_filter_ctx ctx = new_filter(SCMP_ACT_KILL_PROCESS, e);
+	int r = 0;
+
+	if (!ctx)
+		return -ENOMEM;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 	for (size_t i = 0; i < ARRAY_LEN(sanitizer_syscalls) && r == 0; i++)
 		r = add_rule(ctx, sanitizer_syscalls[i], e);
 #endif
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = add_rule(ctx, names[i], e);
-	if (r == 0) {
-		r = seccomp_load(ctx);
+	if (r == 0)
+		r = load_filter(ctx, e);
+	seccomp_release(ctx);
+	return r;
+}
+
+int confine_seccomp_without(const char *const names[], size_t n, struct err *e)
+{
+	scmp_filter_ctx ctx = new_filter(SCMP_ACT_ALLOW, e);
+	int r = 0;
+
+	if (!ctx)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && r == 0; i++) {
+		int nr = seccomp_syscall_resolve_name(names[i]);
+
+		if (nr >= 0) /* else unknown here, so that nobody can call it */
+			r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), nr, 0);
 		if (r < 0)
-			err_set(e, r, "seccomp: load: %s", strerror(-r));
+			err_set(e, r, "seccomp: without %s: %s", names[i], strerror(-r));
 	}
+	if (r == 0)
+		r = load_filter(ctx, e);
 	seccomp_release(ctx);
 	return r;
 }

@@ -6,6 +6,7 @@
 #ifndef CRUCIBLE_BASE_CONFINE_H
 #define CRUCIBLE_BASE_CONFINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -20,6 +21,9 @@
  * and prctl. */
 int confine_drop(uid_t uid, gid_t gid, uint64_t keep_caps, struct err *e);
 
+/* Whether all of @caps are effective. */
+bool confine_has(uint64_t caps);
+
 /* Soft and hard limit of RLIMIT_@resource; @name for the words. Errors: those of setrlimit. */
 int confine_rlimit(int resource, const char *name, uint64_t value, struct err *e);
 
@@ -29,5 +33,10 @@ int confine_rlimit(int resource, const char *name, uint64_t value, struct err *e
  * programs that they execute too.
  * Errors: -ENOMEM, those of seccomp(2). */
 int confine_seccomp(const char *const names[], size_t n, struct err *e);
+
+/* Answer these system calls with ENOSYS, in all threads and whatever is executed; the others are as they were. On top
+ * of an allowlist that serves several programs, for those that get less. Needs and errors: those of confine_seccomp().
+ */
+int confine_seccomp_without(const char *const names[], size_t n, struct err *e);
 
 #endif

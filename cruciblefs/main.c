@@ -25,7 +25,6 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "cruciblefs/domain/config.h"
-#include "cruciblefs/domain/disk.h"
 #include "cruciblefs/domain/domain.h"
 #include "cruciblefs/launch/launch.h"
 #include "cruciblefs/root.h"
@@ -148,14 +147,14 @@ static int parse_args(struct daemon *d, int argc, char **argv, struct err *e)
 
 /* -- the store, as root ------------------------------------------------------------------------------------------ */
 
-static int owned_dir(int dirfd, const char *name, mode_t mode, uid_t uid)
+static int owned_dir(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t gid)
 {
 	AUTO_FD fd = -1;
 
 	if (mkdirat(dirfd, name, mode) < 0 && errno != EEXIST)
 		return -errno;
 	fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fchown(fd, uid, uid) < 0 || fchmod(fd, mode) < 0)
+	if (fd < 0 || fchown(fd, uid, gid) < 0 || fchmod(fd, mode) < 0)
 		return -errno;
 	return 0;
 }
@@ -165,7 +164,19 @@ static int prepare_store(struct daemon *d, struct err *e)
 	static const struct {
 		const char *name;
 		mode_t mode;
-	} dirs[] = { { "sandboxes", 0700 }, { "logs", 0700 }, { "state", 0755 }, { "run", 0750 } };
+		uid_t uid; /* beyond uid_base; the group is the service gid */
+	} dirs[] = {
+		{ "sandboxes", 0700, 0 },
+		{ "logs", 0700, 0 },
+		{ "state", 0755, 0 },
+		{ "run", 0750, 0 },
+		{ "snapshots", 0700, 0 },
+		{ "blocks", 0700, 0 },
+		{ LAUNCH_BLOCKS_DIR, 0711, 0 },
+		/* One writes, the service's group reads; what is made inside is the group's as well (setgid). */
+		{ "snapstore", 02750, LAUNCH_UID_STORE },
+		{ "disks", 02770, LAUNCH_UID_PAGER },
+	};
 	AUTO_FD state = -1;
 	int r;
 
@@ -176,7 +187,7 @@ static int prepare_store(struct daemon *d, struct err *e)
 	if (d->store_fd < 0)
 		return err_set(e, -errno, "store %s: %s", d->cfg.store, strerror(errno));
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		r = owned_dir(d->store_fd, dirs[i].name, dirs[i].mode, d->cfg.uid_base);
+		r = owned_dir(d->store_fd, dirs[i].name, dirs[i].mode, d->cfg.uid_base + dirs[i].uid, d->cfg.uid_base);
 		if (r < 0)
 			return err_set(e, r, "store %s: %s/: %s", d->cfg.store, dirs[i].name, strerror(-r));
 	}
@@ -188,7 +199,7 @@ static int prepare_store(struct daemon *d, struct err *e)
 		return err_set(e, -EBUSY,
 			       "store %s: another crucibled uses it; stop that one, or choose another with --store",
 			       d->cfg.store);
-	return disk_prepare(state, e);
+	return 0;
 }
 
 static int check_mount_point(struct daemon *d, struct err *e)
@@ -238,7 +249,7 @@ static int sibling(const char *name, char *out, size_t cap, struct err *e)
 
 static int start_launcher(struct daemon *d, struct err *e)
 {
-	char launch[PATH_MAX], box[PATH_MAX], uid[16];
+	char launch[PATH_MAX], box[PATH_MAX], pager[PATH_MAX], store[PATH_MAX], preload[PATH_MAX], uid[16];
 	const char *argv[] = { "crucible-launch",
 			       "--sock-fd",
 			       "3",
@@ -254,6 +265,12 @@ static int start_launcher(struct daemon *d, struct err *e)
 			       box,
 			       "--engine",
 			       d->engine.path,
+			       "--pager",
+			       pager,
+			       "--store-writer",
+			       store,
+			       "--preload",
+			       preload,
 			       "--log-level",
 			       log_level_name(d->cfg.log_level),
 			       NULL };
@@ -264,6 +281,12 @@ static int start_launcher(struct daemon *d, struct err *e)
 	r = sibling("crucible-launch", launch, sizeof(launch), e);
 	if (!r)
 		r = sibling("crucible-box", box, sizeof(box), e);
+	if (!r)
+		r = sibling("crucible-pager", pager, sizeof(pager), e);
+	if (!r)
+		r = sibling("crucible-store", store, sizeof(store), e);
+	if (!r)
+		r = sibling("crucible-preload.so", preload, sizeof(preload), e);
 	if (r < 0)
 		return r;
 	snprintf(uid, sizeof(uid), "%u", d->cfg.uid_base);
@@ -310,6 +333,9 @@ static void on_launcher_exit(void *arg, const char *uuid, enum launch_kind kind,
 {
 	struct daemon *d = arg;
 
+	/* Of the pager and the store their links say it. */
+	if (kind != LAUNCH_BOX && kind != LAUNCH_ENGINE)
+		return;
 	registry_launcher_exit(d->reg, uuid, kind == LAUNCH_BOX, status);
 }
 

@@ -195,6 +195,8 @@ static const struct cfs_entry root_entries[] = {
 	{ .name = "defaults", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &defaults_table },
 	{ .name = "profiles", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &profiles_table },
 	{ .name = "run", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_run_table },
+	{ .name = "snapshots", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_snapshots_table },
+	{ .name = "store", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_store_table },
 	{ .name = "logs", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_logs_table },
 	{ .name = "policy.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_policy },
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "cruciblefs/guestfs.h"
+#include "cruciblefs/snapshot.h"
 #include "cruciblefs/tables.h"
 
 /* -- what files show and take -------------------------------------------------------------------- */
@@ -74,6 +75,19 @@ static int show_attr(const struct cfs_about *a, struct buf *out)
 static int store_attr(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
 {
 	return sandbox_attr_store(a->sbx, (enum sandbox_attr)a->entry->arg, text, len, who, e);
+}
+
+static int show_snapshot(const struct cfs_about *a, struct buf *out)
+{
+	const char *name = sandbox_latest_snapshot(a->sbx);
+
+	return name[0] ? buf_addf(out, "%s\n", name) : 0;
+}
+
+static int begin_snapshot(const struct cfs_about *a, const struct cfs_who *who, const char *order,
+			  struct snapshot_job **ret, struct err *e)
+{
+	return sandbox_snapshot(a->sbx, order, who, ret, e);
 }
 
 static int show_fs_link(const struct cfs_about *a, struct buf *out)
@@ -181,6 +195,9 @@ static const struct cfs_entry sandbox_entries[] = {
 	{ .name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table },
 	{ .name = "lease", .kind = &cfs_kind_lease, .mode = 0600 },
 	{ .name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT },
+	{ .name = "snapshot", .kind = &cfs_kind_job, .mode = 0600, .show = show_snapshot, .begin = begin_snapshot },
+	{ .name = "snapshots", .kind = &cfs_kind_dir, .mode = 0500, .dir = &cfs_taken_table },
+	{ .name = "inherited", .kind = &cfs_kind_dir, .mode = 0500, .dir = &cfs_inherited_table },
 	{ .name = "fs", .kind = &cfs_kind_link, .mode = 0777, .show = show_fs_link },
 	{ .name = ".fs", .kind = &cfs_kind_guest, .mode = 0700, .flags = CFS_UNLISTED },
 	{ .name = "log.jsonl", .kind = &cfs_kind_stream, .mode = 0400, .stream = &log_stream },
@@ -189,8 +206,8 @@ static const struct cfs_entry sandbox_entries[] = {
 };
 /* clang-format on */
 
-/* Who writes into these must not be left with a scratch file in the belief that it took a snapshot. */
-static const char *const later[] = { "snapshot", "snapshots", "net", "inherited", NULL };
+/* Who writes into these must not be left with a scratch file in the belief that it opened the network. */
+static const char *const later[] = { "net", NULL };
 
 /* result.json comes and goes. */
 static uint64_t sandbox_stamp(const struct cfs_about *dir)

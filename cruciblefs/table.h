@@ -30,6 +30,7 @@
 #define CFS_CONTROL_MAX (64u * 1024)	    /* of one write to a control file */
 
 struct cfs_tree;
+struct snapshot_job; /* snapshot.h */
 struct cfs_entry;
 struct cfs_table;
 
@@ -60,6 +61,7 @@ extern const struct cfs_kind cfs_kind_wait;    /* wait.c: .bind, .show; unlisted
 extern const struct cfs_kind cfs_kind_upload;  /* uploadfile.c: .arg = enum upload_kind, .show or NULL */
 extern const struct cfs_kind cfs_kind_livein;  /* livein.c: a slot's stdin */
 extern const struct cfs_kind cfs_kind_lease;   /* lease.c */
+extern const struct cfs_kind cfs_kind_job;     /* jobfile.c: .begin, .show */
 extern const struct cfs_kind cfs_kind_guest;   /* run.c: `.fs`, handed over to guestfs.c */
 
 #define CFS_UNLISTED   1u /* found by name only: what blocks and what is large */
@@ -91,6 +93,11 @@ struct cfs_entry {
 	/* Called before anything else at a look-up and for a listing: may choose a->bound and a->changed_ns. -ENOENT:
 	 * not there, not listed. */
 	int (*bind)(struct cfs_about *a);
+	/* Begin what takes a while. @order is trimmed, not empty. The words of a failure go into @e, and from there into
+	 * `error` by fail() (NULL: the sandbox's). */
+	int (*begin)(const struct cfs_about *a, const struct cfs_who *who, const char *order, struct snapshot_job **ret,
+		     struct err *e);
+	void (*fail)(const struct cfs_about *a, const struct cfs_who *who, struct err *e);
 	const struct cfs_stream_ops *stream;
 	const struct cfs_table *dir; /* directories: what is in it */
 };

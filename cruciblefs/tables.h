@@ -13,6 +13,10 @@ extern const struct cfs_table cfs_execs_table;	 /* exec.c: run/<id>/exec/ */
 extern const struct cfs_table cfs_exec_table;	 /* exec.c: run/<id>/exec/<n>/ */
 extern const struct cfs_table cfs_slot_table;	 /* exec.c: run/<id>/exec/NAME/ */
 extern const struct cfs_table cfs_logs_table;	 /* logs.c: logs/ */
+extern const struct cfs_table cfs_snapshots_table; /* snapshots.c: snapshots/ */
+extern const struct cfs_table cfs_taken_table;	   /* snapshots.c: run/<id>/snapshots/ */
+extern const struct cfs_table cfs_inherited_table; /* snapshots.c: run/<id>/inherited/ */
+extern const struct cfs_table cfs_store_table;	   /* snapshots.c: store/ */
 extern const struct cfs_table cfs_by_name_table; /* logs.c: logs/by-name/ */
 
 extern const char cfs_readme[]; /* readme.c: README.md */

@@ -5,7 +5,7 @@ cfsfuse_SRCS := $(addprefix cruciblefs/, \
 	session.c dispatch.c request.c handle.c poll.c dirbuf.c node.c idtable.c \
 	tree.c place.c promise.c dir.c dirchange.c scratch.c \
 	text.c control.c stream.c wait.c uploadfile.c livein.c lease.c \
-	root.c readme.c run.c exec.c logs.c)
+	root.c readme.c jobfile.c snapshots.c run.c exec.c logs.c)
 
 cfsfuse_UNIT := session listing text control cmd wait stream names slot
 cfsfuse_FAKES := $(addprefix tests/unit/,fusewire.c fake_domain.c fake_exec.c)

@@ -4,9 +4,10 @@
 # Everything but main.c is an archive, so that the tests link what they test.
 LIBS += cruciblecli
 cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
-	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table print progress \
+	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table fields print progress snapshot watch lineage each \
 	libexec guestpath pack unpack import commands help \
-	run sandbox_create sandbox_ls sandbox_inspect sandbox_exec sandbox_rm cp logs profile daemon version \
+	run sandbox_create sandbox_ls sandbox_inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls snapshot_inspect \
+	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
 	doctor doctor_host doctor_tools doctor_daemon)
 
 PROGS += crucible
@@ -19,7 +20,7 @@ crucible_DIR := bin
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach docs)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c

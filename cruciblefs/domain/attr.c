@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "cruciblefs/domain/priv.h"
+#include "cruciblefs/snapshot.h"
 
 #define ENV_LINES_MAX 1024
 #define ENV_BYTES_MAX (128 * 1024)
@@ -142,16 +143,27 @@ static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, 
 	return 0;
 }
 
+static const char from_snapshot[] = "snapshot:";
+
 static int store_from(struct attrs *v, const char *text, struct registry *r, struct err *e)
 {
 	static const char prefix[] = "profile:";
 	const char *name = text;
 
+	if (!strncmp(text, from_snapshot, strlen(from_snapshot))) {
+		name = text + strlen(from_snapshot);
+		if (cfs_name_check(name) < 0)
+			return err_set(e, -EINVAL, "\"%.60s\" is not snapshot:NAME", text);
+		if (!r || !registry_find_snapshot(r, name))
+			return err_set(e, -EINVAL, "no snapshot \"%s\"; ls snapshots/ shows them", name);
+		snprintf(v->from, sizeof(v->from), "%s%.63s", from_snapshot, name);
+		return 0;
+	}
 	/* The bare name of a profile is what people write first. */
 	if (!strncmp(text, prefix, sizeof(prefix) - 1))
 		name = text + sizeof(prefix) - 1;
 	if (cfs_name_check(name) < 0)
-		return err_set(e, -EINVAL, "\"%.60s\" is not profile:NAME", text);
+		return err_set(e, -EINVAL, "\"%.60s\" is neither profile:NAME nor snapshot:NAME", text);
 	if (r && !profile_exists(r, name))
 		return err_set(e, -EINVAL, "no profile \"%s\" in the store; build it: crucible profile build %s", name,
 			       name);
@@ -178,8 +190,6 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 
 	if (memchr(text, '\0', len))
 		return err_set(e, -EINVAL, "a NUL byte");
-	if (!json_is_utf8(text, len))
-		return err_set(e, -EINVAL, "not UTF-8");
 	if (!json_is_utf8(text, len))
 		return err_set(e, -EINVAL, "not UTF-8; a variable with other bytes can be set by the command itself");
 	buf_init(&b, ENV_BYTES_MAX);
@@ -247,6 +257,24 @@ static bool attrs_same(const struct attrs *x, const struct attrs *y)
 	       !strcmp(x->env ? x->env : "", y->env ? y->env : "");
 }
 
+/* A machine that goes on from a snapshot is of that snapshot's shape, and has its limits until others are written. */
+static int take_origin(struct sandbox *s, const struct cfs_who *who, struct err *e)
+{
+	struct snapshot *p = NULL;
+
+	s->parent[0] = s->parent_uuid[0] = '\0';
+	if (strncmp(s->attrs.from, from_snapshot, strlen(from_snapshot)) != 0)
+		return 0;
+	p = registry_find_snapshot(s->reg, s->attrs.from + strlen(from_snapshot));
+	if (!p)
+		return err_set(e, -ENOENT, "sandbox %s: from: the snapshot is gone", s->name);
+	if (who->uid && who->uid != snapshot_owner(p).uid)
+		return err_set(e, -EPERM, "sandbox %s: from: snapshot %s is uid %u's; only its owner and root may use it",
+			       s->name, snapshot_name(p), snapshot_owner(p).uid);
+	snapshot_lend(p, s);
+	return 0;
+}
+
 int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
 		       struct err *e)
 {
@@ -265,6 +293,11 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 		r = store(&s->attrs, a, text, len, s->reg, e);
 		if (r < 0 && e->code)
 			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
+	}
+	if (!r && a == ATTR_FROM && (r = take_origin(s, who, e)) < 0) {
+		attrs_fini(&s->attrs);
+		s->attrs = old;
+		goto fail;
 	}
 	if (!r && attrs_same(&old, &s->attrs)) {
 		attrs_fini(&old);

@@ -15,53 +15,38 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/machine.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024) /* waiting for a box that does not read */
 #define GREETINGS_MAX	64u		   /* connections that have not said who they are; one of each uid */
 #define ACCEPT_AGAIN_NS (500ull * 1000000ull)
 #define EVENTS_A_MINUTE 600u /* of one box: each is written to files that all share */
 
-struct call {
-	struct call *next;
-	uint32_t id;
-	boxlink_fn *fn;
-	void *arg;
-};
-
 struct boxlink {
 	struct registry *reg;
-	struct sandbox *s;    /* NULL while greeting; a reference */
+	struct sandbox *s;    /* a reference; NULL: a machine's, or greeting */
+	struct machine *m;    /* NULL: a sandbox's, or greeting */
 	struct boxlink *next; /* while greeting */
 	struct msgconn *conn;
-	struct call *calls, **calls_end;
-	uint32_t last_id;
+	struct calls calls;
 	uid_t peer_uid;
 	uint64_t events_since_ns;
 	unsigned nevents;
 };
 
-static void end_calls(struct boxlink *k)
+static void boxlink_end(struct boxlink *k)
 {
-	while (k->calls) {
-		struct call *c = k->calls;
-		struct wire_rd r;
-
-		k->calls = c->next;
-		if (!k->calls)
-			k->calls_end = &k->calls;
-		wire_rd_init(&r, NULL, 0);
-		if (c->fn)
-			c->fn(c->arg, -ENOTCONN, "the machine is gone", &r);
-		free(c);
-	}
+	k->conn = msgconn_free(k->conn);
+	calls_end(&k->calls, -ENOTCONN, "the machine is gone");
+	sandbox_unref(k->s);
+	free(k);
 }
 
 struct boxlink *boxlink_free(struct boxlink *k)
 {
 	if (!k)
 		return NULL;
-	if (!k->s) {
+	if (!k->s && !k->m) {
 		struct boxlink **at = &k->reg->greeting;
 
 		while (*at && *at != k)
@@ -69,40 +54,30 @@ struct boxlink *boxlink_free(struct boxlink *k)
 		if (*at)
 			*at = k->next;
 	}
-	k->conn = msgconn_free(k->conn);
-	end_calls(k);
-	sandbox_unref(k->s);
-	free(k);
+	boxlink_end(k);
 	return NULL;
+}
+
+void boxlink_give(struct boxlink *k, struct sandbox *s)
+{
+	k->m = NULL;
+	k->s = sandbox_ref(s);
+	s->link = k;
+}
+
+int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,
+		     boxlink_fn *fn, void *arg)
+{
+	if (!k->conn)
+		return -ENOTCONN; /* of a link that is being freed: who is told of its end must not begin anew */
+	if (!fn)
+		return msgconn_send(k->conn, (uint16_t)type, 0, data, len, fds, nfds);
+	return calls_send(&k->calls, k->conn, (uint16_t)type, data, len, fds, nfds, fn, arg, NULL);
 }
 
 int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg)
 {
-	struct call *c = NULL;
-	uint32_t id = 0;
-	int r;
-
-	if (!k->conn)
-		return -ENOTCONN; /* of a link that is being freed: who is told of its end must not begin anew */
-	if (fn) {
-		c = calloc(1, sizeof(*c));
-		if (!c)
-			return -ENOMEM;
-		if (++k->last_id == 0)
-			k->last_id = 1;
-		id = k->last_id;
-		*c = (struct call){ NULL, id, fn, arg };
-	}
-	r = msgconn_send(k->conn, (uint16_t)type, id, data, len, NULL, 0);
-	if (r < 0) {
-		free(c);
-		return r;
-	}
-	if (c) {
-		*k->calls_end = c;
-		k->calls_end = &c->next;
-	}
-	return 0;
+	return boxlink_call_fds(k, type, data, len, NULL, 0, fn, arg);
 }
 
 int boxlink_vm(struct boxlink *k, enum box_vm verb, uint32_t grace_ms, boxlink_fn *fn, void *arg)
@@ -144,32 +119,6 @@ void boxlink_set(struct sandbox *s)
 }
 
 /* -- what a box tells -------------------------------------------------------------------------------------------- */
-
-static void on_reply(struct boxlink *k, struct msg *m)
-{
-	struct call **at = &k->calls, *c;
-	struct wire_rd r;
-	char words[512];
-	int code;
-
-	while (*at && (*at)->id != m->id)
-		at = &(*at)->next;
-	c = *at;
-	if (!c)
-		return;
-	*at = c->next;
-	if (k->calls_end == &c->next)
-		k->calls_end = at;
-	wire_rd_init(&r, m->data, m->len);
-	code = (int)wire_u32(&r);
-	wire_str(&r, words, sizeof(words));
-	if (r.bad || code > 0 || code < -4095) {
-		code = -EBADMSG;
-		snprintf(words, sizeof(words), "the box answers nonsense");
-	}
-	c->fn(c->arg, code, words, &r);
-	free(c);
-}
 
 static void on_progress(struct sandbox *s, struct wire_rd *r)
 {
@@ -339,7 +288,7 @@ static int on_hello(struct boxlink *k, struct msg *m)
 		log_warn("event=bad-hello peer_uid=%u error=\"%s\" next=closed", k->peer_uid, e.msg);
 		return r;
 	}
-	if (!s) {
+	if (!s && !k->m) {
 		s = registry_by_uuid(k->reg, h.uuid);
 		if (!s || s->link || s->start || s->down_pending || !s->box_uid || s->box_uid != k->peer_uid) {
 			log_warn("event=unknown-box peer_uid=%u next=closed", k->peer_uid);
@@ -357,6 +306,10 @@ static int on_hello(struct boxlink *k, struct msg *m)
 		adopt(s, &h);
 		exec_send_all(s);
 		fs_send_waiting(s);
+	}
+	if (!s) {
+		box_hello_fini(&h);
+		return 0;
 	}
 	/* What it did not know of and cannot end any more: accepted by a box, not open in it, without a record. */
 	for (struct execution *x = s->first_exec; x; x = x->next) {
@@ -384,6 +337,15 @@ static void on_gone(void *arg, int reason)
 		sandbox_down(k->s, words);
 		return; /* freed */
 	}
+	if (k->m) {
+		struct machine *m = k->m;
+
+		m->link = NULL;
+		k->m = NULL; /* boxlink_free() would look for it among those that greet */
+		boxlink_end(k);
+		m->fn(m->arg, m, -ENOTCONN, "its box ended");
+		return;
+	}
 	boxlink_free(k);
 }
 
@@ -397,14 +359,20 @@ static void on_msg(void *arg, struct msg *m)
 			on_gone(k, -EBADMSG);
 		return;
 	}
+	if (!k->s && k->m && m->type == BOX_REPLY) {
+		calls_reply(&k->calls, m);
+		return;
+	}
 	if (!k->s) {
-		on_gone(k, -EBADMSG);
+		/* A machine that nobody has may say how it is, but the end of it comes by the connection's. */
+		if (!k->m)
+			on_gone(k, -EBADMSG);
 		return;
 	}
 	wire_rd_init(&r, m->data, m->len);
 	switch (m->type) {
 	case BOX_REPLY:
-		on_reply(k, m);
+		calls_reply(&k->calls, m);
 		break;
 	case BOX_STATE:
 		on_state(k->s, &r);
@@ -432,7 +400,7 @@ static void on_msg(void *arg, struct msg *m)
 	}
 }
 
-int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct boxlink **ret, struct err *e)
+int boxlink_new(struct registry *r, struct sandbox *s, struct machine *m, int fd, struct boxlink **ret, struct err *e)
 {
 	static const struct msgconn_ops ops = { on_msg, on_gone };
 	struct boxlink *k = calloc(1, sizeof(*k));
@@ -443,15 +411,16 @@ int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct bo
 		return err_set(e, -ENOMEM, "no memory");
 	}
 	k->reg = r;
-	k->calls_end = &k->calls;
-	k->s = s_or_null ? sandbox_ref(s_or_null) : NULL;
+	calls_init(&k->calls, "the box");
+	k->s = s ? sandbox_ref(s) : NULL;
+	k->m = m;
 	code = msgconn_new(r->loop, fd, QUEUE_BYTES_MAX, &ops, k, &k->conn);
 	if (code < 0) {
 		sandbox_unref(k->s);
 		free(k);
 		return err_set(e, code, "a connection to a box: %s", strerror(-code));
 	}
-	if (!s_or_null) {
+	if (!s && !m) {
 		k->next = r->greeting;
 		r->greeting = k;
 	}
@@ -500,7 +469,7 @@ static void on_connect(void *arg, uint32_t events)
 		fd_close(&fd);
 		return;
 	}
-	boxlink_new(r, NULL, fd, &k, &e);
+	boxlink_new(r, NULL, NULL, fd, &k, &e);
 	if (k)
 		k->peer_uid = cred.uid;
 }

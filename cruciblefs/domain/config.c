@@ -34,6 +34,10 @@ static const struct setting {
 	{ U32(logs_max_mib, 1, 1u << 20, 256) },
 	{ U32(logs_keep_days, 1, 36500, 30) },
 	{ U32(spool_total_mib, 1, 1u << 24, 16384) },
+	{ U32(max_snapshots_per_uid, 1, 65536, 256) },
+	{ U32(pool_size, 0, 256, 2) },
+	{ U32(prepare, 0, 1, 1) },
+	{ U32(template_percent, 1, 90, 25) },
 #undef TEXT
 #undef U32
 };

@@ -5,20 +5,45 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 #define STOP_SLACK_NS (5ull * 1000000000ull) /* beyond the grace: then the engine is killed whatever the box says */
+
+static void tell_pager(struct registry *r, int type, const char *id)
+{
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, id);
+	ask_pager(r, type, &a, NULL, NULL); /* a pager that is away learns it when it is back: relink.c */
+}
+
+/* The engine is gone: nobody touches its memory and its disk any more. */
+static void let_go_of_pager(struct sandbox *s)
+{
+	if (!s->machine[0])
+		return;
+	tell_pager(s->reg, PAGER_DETACH, s->machine);
+	tell_pager(s->reg, PAGER_DISK_UNEXPORT, s->machine);
+	s->attached = false;
+}
 
 static void settle(struct sandbox *s)
 {
 	s->down_pending = s->spawned = false;
 	s->box_uid = 0;
+	s->machine[0] = s->template[0] = '\0';
 	loop_del(s->reg->loop, &s->life_timer);
 	if (s->gone) {
+		if (s->disk[0])
+			tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
 		registry_remove_dir(s->reg, s->uuid);
 		sandbox_changed(s);
+		snapshots_sweep(s->reg);
 		return;
 	}
+	if (s->disk[0])
+		tell_pager(s->reg, PAGER_DISK_SYNC, s->disk);
 	/* What was said on the way down stands in down_words; "" is an orderly stop. */
 	if (s->down_words[0]) {
 		exec_lose_all(s, s->down_words, s->down_ran);
@@ -58,13 +83,14 @@ static void on_killed(void *arg, int code, const char *words, struct wire_rd *r,
 		log_err("sandbox=%s uuid=%s event=not-killed error=\"%s\" next=the-next-start-tries-again", s->name,
 			s->uuid, words);
 	s->reg->ndowns--;
+	let_go_of_pager(s);
 	settle_and_tell(s);
 	sandbox_unref(s);
 }
 
 void sandbox_down(struct sandbox *s, const char *words)
 {
-	bool had_machine = s->box_uid || s->spawned || s->start || s->link;
+	bool had_machine = s->box_uid || s->spawned;
 	struct boxlink *link = s->link;
 	uint8_t uuid[LAUNCH_UUID_BYTES];
 	int r;
@@ -78,7 +104,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 	loop_del(s->reg->loop, &s->adopt_timer);
 	loop_del(s->reg->loop, &s->stop_timer);
 	s->down_pending = true;
-	start_let_go(s);
+	start_let_go(s); /* what it was making is killed by whoever made it */
 	s->link = NULL;
 	boxlink_free(link);
 	fs_fail_all(s, s->gone ? -ENOENT : -ENOTCONN);
@@ -87,7 +113,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 		settle_and_tell(s);
 		return;
 	}
-	launch_uuid_encode(s->uuid, uuid);
+	launch_uuid_encode(s->machine[0] ? s->machine : s->uuid, uuid);
 	sandbox_ref(s);
 	r = launcher_call(s->reg->launcher, LAUNCH_KILL, uuid, sizeof(uuid), NULL, 0, on_killed, s);
 	s->reg->ndowns += !r;

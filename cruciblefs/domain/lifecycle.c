@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 /* Boxes look for the daemon every 250 ms; one that has not come by then is stuck. */
 #define ADOPT_NS	  (15ull * 1000000000ull)
 #define SHUTDOWN_GRACE_MS 5000u
+#define STORING_NS	  (60ull * 1000000000ull) /* longer than any snapshot takes on a disk that has room */
 
 static void on_not_adopted(void *arg)
 {
@@ -61,7 +62,7 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		wire_str(&rd, uuid, sizeof(uuid));
 		if (strlen(uuid) != LAUNCH_UUID_LEN)
 			continue;
-		s = rd.bad ? NULL : registry_by_uuid(r, uuid);
+		s = rd.bad ? NULL : registry_by_machine(r, uuid);
 		if (s)
 			s->spawned = true;
 		if (s || rd.bad)
@@ -90,6 +91,9 @@ int registry_begin(struct registry *r, struct launcher *launcher, const void *li
 	r->tsc_khz = engine_tsc_khz();
 	journal_add(r, NULL, NULL, "daemon_started", NULL);
 	journal_prune(r);
+	k = relink_begin(r, e);
+	if (k < 0)
+		return k;
 	trial_begin(r);
 	k = settle_the_past(r, list, len, e);
 	return k < 0 ? k : boxlink_listen(r, e);
@@ -104,11 +108,22 @@ void registry_launcher_gone(struct registry *r)
 
 void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, int status)
 {
-	struct sandbox *s = registry_by_uuid(r, uuid);
+	struct sandbox *s = registry_by_machine(r, uuid);
 
+	if (!strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE))
+		return; /* the launcher has said so, and the connection's end is acted on */
 	/* What follows from it comes by the box's connection; this line says how it ended. */
 	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine",
 		 status);
+}
+
+static bool still_storing(const struct registry *r)
+{
+	for (const struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->status == SNAPSHOT_STORING && p->template_fd >= 0 && p->state_fd >= 0)
+			return true;
+	}
+	return false;
 }
 
 void registry_check_shutdown(struct registry *r)
@@ -116,12 +131,24 @@ void registry_check_shutdown(struct registry *r)
 	if (!r->shutting_down || !r->on_down || r->ndowns)
 		return;
 	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (s->start || s->link || s->down_pending || s->box_uid)
+		if (s->start || s->restore || s->link || s->down_pending || s->box_uid)
+			return;
+	}
+	if (!r->peers_ended) {
+		/* What was captured lives in the pager's memory until it is in the store. */
+		if (still_storing(r) && now_ns() < r->shutdown_by_ns)
+			return;
+		r->peers_ended = true;
+		relink_quit(r);
+		machine_kill(r, LAUNCH_UUID_PAGER);
+		machine_kill(r, LAUNCH_UUID_STORE);
+		if (r->ndowns)
 			return;
 	}
 	loop_fn *done = r->on_down;
 
 	r->on_down = NULL;
+	loop_del(r->loop, &r->shutdown_timer);
 	journal_add(r, NULL, NULL, "daemon_stopped", NULL);
 	done(r->on_down_arg);
 }
@@ -138,9 +165,13 @@ void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 	r->shutting_down = true;
 	r->on_down = done;
 	r->on_down_arg = arg;
+	r->shutdown_by_ns = now_ns() + STORING_NS;
+	loop_timer(r->loop, r->shutdown_by_ns, check, r, &r->shutdown_timer);
+	prepare_end(r);
+	pool_drain(r);
 	for (struct sandbox *s = r->first; s; s = next) {
 		next = s->next;
-		if (s->start || s->link || s->box_uid)
+		if (s->start || s->restore || s->link || s->box_uid)
 			sandbox_stop(s, SHUTDOWN_GRACE_MS);
 	}
 	loop_defer(r->loop, check, r, NULL);

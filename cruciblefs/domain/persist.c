@@ -10,7 +10,17 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/machine.h"
+
+/* Ids and names that are there or not. */
+static const struct {
+	const char *key;
+	size_t at, cap;
+} words[] = {
+#define WORD(member) { #member, offsetof(struct sandbox, member), sizeof(((struct sandbox *)NULL)->member) }
+	WORD(machine), WORD(disk),   WORD(origin),	WORD(template),	      WORD(base),
+	WORD(bootid),  WORD(parent), WORD(parent_uuid), WORD(latest_snapshot),
+};
 
 /* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words
  * of users and boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
@@ -32,6 +42,9 @@ static struct json_object *to_json(struct sandbox *s)
 	json_object_object_add(o, "error", json_text(s->error, strlen(s->error)));
 	json_object_object_add(o, "slot", json_object_new_int64(s->slot));
 	json_object_object_add(o, "box_uid", json_object_new_int64(s->box_uid));
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		json_object_object_add(o, words[i].key, json_object_new_string((char *)s + words[i].at));
+	json_object_object_add(o, "hidden", json_object_new_boolean(s->hidden));
 	json_object_object_add(o, "accel", json_object_new_string(engine_accel_name(s->accel)));
 	if (s->unenforced)
 		json_object_object_add(o, "unenforced", json_text(s->unenforced, strlen(s->unenforced)));
@@ -105,7 +118,19 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 	    (r = json_get_u64(o, "created_ns", 0, UINT64_MAX, &s->created_ns, e)) < 0 ||
 	    (r = json_get_u64(o, "started_ns", 0, UINT64_MAX, &s->started_ns, e)) < 0)
 		return r;
-	r = json_get_bool(o, "leased", &s->was_leased, e);
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		const char *word = "";
+
+		r = json_get_str(o, words[i].key, &word, e);
+		if (r < 0)
+			return r;
+		if (strlen(word) >= words[i].cap)
+			return err_set(e, -EINVAL, "%s: too long", words[i].key);
+		strcpy((char *)s + words[i].at, word);
+	}
+	r = json_get_bool(o, "hidden", &s->hidden, e);
+	if (!r)
+		r = json_get_bool(o, "leased", &s->was_leased, e);
 	if (r < 0)
 		return r;
 	if (!uuid || strlen(uuid) != LAUNCH_UUID_LEN || !name || cfs_name_check(name) < 0 || !status)
@@ -153,6 +178,23 @@ static void clear_tmp(struct sandbox *s)
 	closedir(d);
 }
 
+/* A daemon was killed while the sandbox took a machine's directory (machine.c): the box/ that was its own may lie in the
+ * machine's, with its commands. */
+static int finish_exchange(struct registry *r, struct sandbox *s)
+{
+	char path[LAUNCH_UUID_LEN + 16];
+
+	if (!s->machine[0] || !strcmp(s->machine, s->uuid))
+		return 0;
+	snprintf(path, sizeof(path), "%s/box/exec", s->machine);
+	/* Fails where there is no such directory (all was done), or where ours is not empty (nothing was done yet, or a
+	 * box wrote since). */
+	if (renameat(r->sandboxes_fd, path, s->boxfd, "exec") < 0 && errno != ENOENT && errno != ENOTEMPTY &&
+	    errno != EEXIST)
+		return -errno;
+	return 0;
+}
+
 static int load_one(struct registry *r, const char *uuid, struct err *e)
 {
 	struct sandbox *s = sandbox_new(r);
@@ -173,6 +215,8 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		k = json_parse(text, len, &o, e);
 	if (!k)
 		k = from_json(s, o, e);
+	if (!k)
+		k = finish_exchange(r, s);
 	if (!k && strcmp(s->uuid, uuid))
 		k = err_set(e, -EINVAL, "its uuid is %s", s->uuid);
 	if (!k && registry_find(r, s->name))
@@ -185,13 +229,19 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		sandbox_unref(s);
 		return k;
 	}
+	if (s->hidden) {
+		sandbox_unref(s); /* the daemon's own, of a work that has ended with it */
+		registry_remove_dir(r, uuid);
+		return 0;
+	}
 	clear_tmp(s);
 	registry_insert(r, s);
 	return 0;
 }
 
-/* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen. */
-int registry_load(struct registry *r, struct err *e)
+/* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen, or a
+ * machine of the pool; those come last, since a sandbox may have to fetch something out of one. */
+static int load_pass(struct registry *r, bool remove, struct err *e)
 {
 	int fd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -209,21 +259,30 @@ int registry_load(struct registry *r, struct err *e)
 		char path[300];
 
 		if (!strncmp(ent->d_name, REMOVAL_PREFIX, sizeof(REMOVAL_PREFIX) - 1)) {
-			registry_remove_dir(r, ent->d_name + sizeof(REMOVAL_PREFIX) - 1);
+			if (remove)
+				registry_remove_dir(r, ent->d_name + sizeof(REMOVAL_PREFIX) - 1);
 			continue;
 		}
 		if (strlen(ent->d_name) != LAUNCH_UUID_LEN)
 			continue; /* "." and "..", and what is not ours */
 		snprintf(path, sizeof(path), "%s/sandbox.json", ent->d_name);
 		if (fstatat(r->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
-			registry_remove_dir(r, ent->d_name);
+			if (remove)
+				registry_remove_dir(r, ent->d_name);
 			continue;
 		}
-		if (load_one(r, ent->d_name, &why) < 0)
+		if (!remove && load_one(r, ent->d_name, &why) < 0)
 			log_warn("sandbox=%s event=not-loaded error=\"%s\" next=left-alone", ent->d_name, why.msg);
 	}
 	closedir(d);
 	return 0;
+}
+
+int registry_load(struct registry *r, struct err *e)
+{
+	int k = load_pass(r, false, e);
+
+	return k < 0 ? k : load_pass(r, true, e);
 }
 
 int registry_load_defaults(struct registry *r, struct err *e)

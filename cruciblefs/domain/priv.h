@@ -17,6 +17,7 @@
 #define CRUCIBLE_DOMAIN_PRIV_H
 
 #include <json-c/json.h>
+#include "base/call.h"
 #include "base/pool.h"
 #include "cruciblefs/domain/config.h"
 #include "cruciblefs/domain/domain.h"
@@ -53,12 +54,20 @@ struct slot {
 
 struct boxlink;
 struct start;
+struct restore;
+struct capture;
+struct machine;
+struct snapshot;
+struct prepare;
+struct ingest;
+struct peer;
 
 struct sandbox {
 	struct registry *reg;
 	struct sandbox *prev, *next; /* in the registry, in order of creation */
 	unsigned refs;
-	bool gone; /* out of the registry */
+	bool gone;   /* out of the registry */
+	bool hidden; /* never in it: the daemon's own (prepare.c) */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
@@ -83,7 +92,18 @@ struct sandbox {
 	uint64_t spool_bytes;
 
 	/* The machine. */
-	struct start *start;  /* being brought up */
+	char machine[LAUNCH_UUID_LEN + 1];  /* what the launcher calls it; "": none */
+	struct start *start;	  /* being brought up: by a cold boot, or still choosing */
+	struct restore *restore;  /* being brought up from a snapshot */
+	struct capture *capture;  /* a snapshot of it is being taken */
+	char disk[LAUNCH_UUID_LEN + 1];	    /* the pager's stack; "": none yet */
+	char origin[LAUNCH_UUID_LEN + 1];   /* the snapshot that its disk is a difference to; "": its base image */
+	char template[LAUNCH_UUID_LEN + 1]; /* the snapshot that its memory is a difference to; "": it booted cold */
+	bool attached;			    /* the pager knows its memory */
+	bool disk_only;			    /* a fork that boots its snapshot's disk */
+	char base[160], bootid[80];	    /* disk image and kernel that it booted from, or whose guest did */
+	char parent[CFS_NAME_MAX + 1], parent_uuid[LAUNCH_UUID_LEN + 1]; /* what it is a fork of; "": of none */
+	char latest_snapshot[CFS_NAME_MAX + 1];
 	struct boxlink *link; /* talking to its box */
 	uint32_t slot;	      /* uids; valid while box_uid != 0 */
 	uint32_t box_uid;     /* 0: no box */
@@ -111,6 +131,22 @@ struct registry {
 	int store_fd, sandboxes_fd, logs_fd, state_fd;
 	struct sandbox *first, *last;
 	size_t count;
+	struct sandbox *hidden; /* linked by next */
+	struct snapshot *first_snapshot, *last_snapshot;
+	int snapshots_fd;
+	struct peer *pager; /* relink.c */
+	struct peer *store;
+	struct ingest *ingest;	    /* one is on its way into the store */
+	loop_id ingest_timer;
+	bool gc_wanted, gc_runs, verify_runs, stat_asked;
+	loop_id gc_timer;
+	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
+	struct prepare *prepare; /* a profile is being prepared */
+	unsigned prepare_failures;
+	struct machine *pool_machines; /* IDLE and MAKING ones */
+	loop_id pool_timer;
+	unsigned npool, pool_failures;
+	uint32_t pool_memory_mib, pool_vcpus; /* the shape that was wanted last; 0: none yet */
 	struct attrs defaults;
 	struct engine_info engine;
 	struct waitq journal_waitq;
@@ -133,7 +169,9 @@ struct registry {
 	struct waitq trial_waitq;
 
 	unsigned ndowns; /* LAUNCH_KILLs on their way, also of sandboxes that are in the table no more */
-	bool shutting_down;
+	bool shutting_down, peers_ended;
+	uint64_t shutdown_by_ns; /* what is still being stored then is lost */
+	loop_id shutdown_timer;
 	loop_fn *on_down; /* of registry_shutdown */
 	void *on_down_arg;
 
@@ -143,9 +181,16 @@ struct registry {
 /* -- registry.c */
 int registry_make_uuid(char out[LAUNCH_UUID_LEN + 1]); /* a random one; -EIO */
 struct sandbox *registry_by_uuid(struct registry *r, const char *uuid);
+struct sandbox *registry_by_machine(struct registry *r, const char *id);
 struct sandbox *sandbox_new(struct registry *r); /* in no table yet; NULL: no memory */
 void registry_insert(struct registry *r, struct sandbox *s);
 void registry_check_shutdown(struct registry *r);
+/* A sandbox with its directory, in no table and without sandbox.json. */
+int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs, const struct cfs_who *who,
+		 struct sandbox **ret, struct err *e);
+/* registry_create() of a fork of @p (NULL: of none). */
+int registry_create_from(struct registry *r, const char *name, struct snapshot *p, const struct cfs_who *who,
+			 struct sandbox **ret, struct err *e);
 /* -- persist.c */
 int sandbox_save(struct sandbox *s, struct err *e); /* sandbox.json; errors of fd_replace */
 int sandbox_open_dirs(struct registry *r, struct sandbox *s);
@@ -156,6 +201,7 @@ int registry_load_defaults(struct registry *r, struct err *e);
 void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
 void sandbox_changed(struct sandbox *s);  /* mtime and wake */
+bool sandbox_inherits(struct sandbox *s); /* commands run in it that its snapshot had */
 void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
@@ -167,6 +213,9 @@ void attrs_fini(struct attrs *a);
 int attrs_to_json(const struct attrs *a, struct json_object *o);
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 /* -- start.c */
+int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */
+void start_began(struct sandbox *s);
+void start_cold(struct sandbox *s); /* a start that could not go on from a snapshot */
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); /* at once; the rest behind */
 void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */
 /* -- down.c */
@@ -176,11 +225,15 @@ void sandbox_stop(struct sandbox *s, uint32_t grace_ms); /* at once; the rest be
 void sandbox_down(struct sandbox *s, const char *words);
 void sandbox_life_timer(struct sandbox *s); /* (re)arm from timeout_s */
 /* -- boxlink.c */
-int boxlink_new(struct registry *r, struct sandbox *s_or_null, int fd, struct boxlink **ret,
-		struct err *e);			 /* takes fd */
+/* Takes @fd. Of a sandbox, of a machine that is no sandbox's yet, or of neither: then the hello says whose it is. */
+int boxlink_new(struct registry *r, struct sandbox *s, struct machine *m, int fd, struct boxlink **ret, struct err *e);
+void boxlink_give(struct boxlink *k, struct sandbox *s); /* the machine's becomes the sandbox's: s->link */
 struct boxlink *boxlink_free(struct boxlink *k); /* pending calls end with -ENOTCONN */
-typedef void boxlink_fn(void *arg, int code, const char *words, struct wire_rd *r);
+typedef call_fn boxlink_fn;			 /* base/call.h */
+/* @fn NULL: no reply is wanted. */
 int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg);
+int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,
+		     boxlink_fn *fn, void *arg);
 int boxlink_vm(struct boxlink *k, enum box_vm verb, uint32_t grace_ms, boxlink_fn *fn, void *arg);
 int boxlink_ctl(struct boxlink *k, uint64_t n, enum box_verb verb, uint32_t a, uint32_t b, boxlink_fn *fn, void *arg);
 /* Tell a running box the sandbox's name and environment, for the commands to come. */
@@ -224,7 +277,8 @@ void journal_prune(struct registry *r);
 /* -- profile.c */
 struct profile {
 	char name[64], bootid[80];
-	int base_fd; /* root.img, read-only; owned */
+	char base[160]; /* its file below the pager's bases/ */
+	int base_fd;	/* the same, read-only; owned */
 	uint64_t base_bytes;
 };
 int profile_open(struct registry *r, const char *name, struct profile *ret,

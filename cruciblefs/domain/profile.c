@@ -34,11 +34,11 @@ bool profile_exists(struct registry *r, const char *name)
 	return profile_dir(r, name, &fd) == 0 && faccessat(fd, "root.img", R_OK, 0) == 0;
 }
 
-static int read_bootid(int dirfd, char *out, size_t cap, struct err *e)
+static int read_info(int dirfd, struct profile *p, struct err *e)
 {
 	AUTO_FREE char *text = NULL;
 	AUTO_JSON *o = NULL;
-	const char *id = NULL;
+	const char *id = NULL, *base = NULL;
 	size_t len;
 	int r = fd_slurp(dirfd, "info.json", 1 << 20, &text, &len);
 
@@ -47,11 +47,16 @@ static int read_bootid(int dirfd, char *out, size_t cap, struct err *e)
 	r = json_parse(text, len, &o, e);
 	if (!r)
 		r = json_get_str(o, "bootid", &id, e);
+	if (!r)
+		r = json_get_str(o, "base", &base, e);
 	if (r < 0)
 		return r;
-	if (!id || cfs_name_check(id) < 0 || strlen(id) >= cap)
+	if (!id || cfs_name_check(id) < 0 || strlen(id) >= sizeof(p->bootid))
 		return err_set(e, -EINVAL, "info.json: no usable bootid");
-	snprintf(out, cap, "%s", id);
+	if (!base || strlen(base) >= sizeof(p->base) || strchr(base, '/') || base[0] == '.')
+		return err_set(e, -EINVAL, "info.json: no usable base (built by an older version)");
+	snprintf(p->bootid, sizeof(p->bootid), "%s", id);
+	snprintf(p->base, sizeof(p->base), "%s", base);
 	return 0;
 }
 
@@ -73,9 +78,9 @@ int profile_open(struct registry *r, const char *name, struct profile *ret, stru
 		return err_set(e, k, "profile %s is not built; build it: crucible profile build %s", name, name);
 	if (k < 0)
 		return err_set(e, k, "profile %s: %s", name, strerror(-k));
-	k = read_bootid(dir, p.bootid, sizeof(p.bootid), e);
+	k = read_info(dir, &p, e);
 	if (k < 0) {
-		err_wrap(e, "profile %s", name);
+		err_wrap(e, "profile %s; build it anew: crucible profile build %s", name, name);
 		return k;
 	}
 	for (int i = 0; i < 2; i++) {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 int cfs_name_check(const char *name)
 {
@@ -53,6 +53,15 @@ struct sandbox *registry_by_uuid(struct registry *r, const char *uuid)
 {
 	for (struct sandbox *s = r->first; s; s = s->next) {
 		if (!strcmp(s->uuid, uuid))
+			return s;
+	}
+	return NULL;
+}
+
+struct sandbox *registry_by_machine(struct registry *r, const char *id)
+{
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (!strcmp(s->machine, id))
 			return s;
 	}
 	return NULL;
@@ -116,7 +125,7 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 {
 	if (!s || --s->refs)
 		return NULL;
-	assert(!s->link && !s->start && !s->fs_first);
+	assert(!s->link && !s->start && !s->restore && !s->capture && !s->fs_first);
 	loop_del(s->reg->loop, &s->life_timer);
 	loop_del(s->reg->loop, &s->adopt_timer);
 	loop_del(s->reg->loop, &s->stop_timer);
@@ -154,12 +163,14 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 	r->pool = p;
 	r->engine = *engine;
 	r->store_fd = store_fd;
+	r->snapshots_fd = -1;
 	r->sandboxes_fd = r->logs_fd = r->state_fd = r->events_fd = r->listen_fd = -1;
 	r->started_wall_ns = wall_ns();
 	r->host_memory_mib = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
 	waitq_init(&r->journal_waitq, l);
 	waitq_init(&r->trial_waitq, l);
 	if ((k = mkdir_open(store_fd, "sandboxes", 0700, &r->sandboxes_fd)) < 0 ||
+	    (k = mkdir_open(store_fd, "snapshots", 0700, &r->snapshots_fd)) < 0 ||
 	    (k = mkdir_open(store_fd, "logs", 0700, &r->logs_fd)) < 0 ||
 	    (k = mkdir_open(store_fd, "state", 0755, &r->state_fd)) < 0)
 		err_set(e, k, "store %s: %s", cfg->store, strerror(-k));
@@ -169,6 +180,8 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 		k = journal_open(r, e);
 	if (!k)
 		k = registry_load(r, e);
+	if (!k)
+		k = snapshots_load(r, e);
 	if (k < 0) {
 		registry_free(r);
 		return k;
@@ -183,6 +196,8 @@ struct registry *registry_free(struct registry *r)
 		return NULL;
 	r->launcher = NULL; /* its owner has freed it */
 	trial_end(r);
+	relink_end(r);
+	pool_drain(r);
 	while (r->greeting)
 		boxlink_free(r->greeting);
 	while (r->first) {
@@ -192,16 +207,23 @@ struct registry *registry_free(struct registry *r)
 		s->link = NULL; /* whoever is told of the end must not use it */
 		boxlink_free(link);
 		fs_fail_all(s, -ENOTCONN);
+		start_let_go(s);
 		take_out(r, s);
 		sandbox_unref(s);
 	}
+	prepare_end(r);
+	ingest_stop(r);
+	snapshots_free_all(r);
+	store_end(r);
 	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
+	loop_del(r->loop, &r->shutdown_timer);
 	journal_close(r);
 	attrs_fini(&r->defaults);
 	waitq_fini(&r->journal_waitq);
 	waitq_fini(&r->trial_waitq);
 	fd_close(&r->sandboxes_fd);
+	fd_close(&r->snapshots_fd);
 	fd_close(&r->logs_fd);
 	fd_close(&r->state_fd);
 	free(r);
@@ -241,38 +263,57 @@ static int may_create(struct registry *r, const struct cfs_who *who, const char 
 	return 0;
 }
 
-/* The box sees only box/ and may write there (group: the service gid; setgid hands it on to what it makes): a box that
- * was taken over must not be able to say whose sandbox this is. */
-static int make_dirs(struct registry *r, struct sandbox *s)
+static struct json_object *origin_of(const struct snapshot *p)
 {
-	if (mkdirat(r->sandboxes_fd, s->uuid, 0700) < 0)
-		return -errno;
-	s->dirfd = openat(r->sandboxes_fd, s->uuid, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (s->dirfd < 0 || mkdirat(s->dirfd, "tmp", 0700) < 0 || mkdirat(s->dirfd, "box", 0770) < 0 ||
-	    fchmodat(s->dirfd, "box", 02770, 0) < 0 || mkdirat(s->dirfd, "box/exec", 0770) < 0)
-		return -errno;
-	fd_close(&s->dirfd);
-	return sandbox_open_dirs(r, s);
+	struct json_object *o = json_object_new_object();
+
+	if (o) {
+		json_object_object_add(o, "snapshot", json_object_new_string(p->name));
+		json_object_object_add(o, "snapshot_uuid", json_object_new_string(p->uuid));
+	}
+	return o;
 }
 
-int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
-		    struct err *e)
+/* A sandbox with its directory, in no table yet. */
+int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs, const struct cfs_who *who,
+		 struct sandbox **ret, struct err *e)
+{
+	struct sandbox *s = sandbox_new(r);
+	int k;
+
+	if (!s || registry_make_uuid(s->uuid) < 0 || attrs_copy(&s->attrs, attrs) < 0) {
+		sandbox_unref(s);
+		return err_set(e, -ENOMEM, "run/%s: no memory", name);
+	}
+	snprintf(s->name, sizeof(s->name), "%s", name);
+	s->owner = *who;
+	k = machine_make_dir(r, s->uuid);
+	if (!k)
+		k = sandbox_open_dirs(r, s);
+	if (k < 0) {
+		registry_remove_dir(r, s->uuid);
+		sandbox_unref(s);
+		return err_set(e, k, "run/%s: the store: %s", name, strerror(-k));
+	}
+	*ret = s;
+	return 0;
+}
+
+int registry_create_from(struct registry *r, const char *name, struct snapshot *p, const struct cfs_who *who,
+			 struct sandbox **ret, struct err *e)
 {
 	struct sandbox *s = NULL;
 	int k = may_create(r, who, name, e);
 
+	if (!k)
+		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
 	if (k < 0)
 		return k;
-	s = sandbox_new(r);
-	if (!s || registry_make_uuid(s->uuid) < 0 || attrs_copy(&s->attrs, &r->defaults) < 0) {
-		k = err_set(e, -ENOMEM, "run/%s: no memory", name);
-		goto fail;
+	if (p) {
+		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);
+		snprintf(s->parent, sizeof(s->parent), "%s", p->name);
+		snprintf(s->parent_uuid, sizeof(s->parent_uuid), "%s", p->uuid);
 	}
-	snprintf(s->name, sizeof(s->name), "%s", name);
-	s->owner = *who;
-	k = make_dirs(r, s);
-	if (k < 0)
-		err_set(e, k, "run/%s: the store: %s", name, strerror(-k));
 	/* sandbox.json comes last: a directory without it never was a sandbox (persist.c). */
 	if (!k)
 		k = journal_log_open(s, e);
@@ -284,12 +325,18 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	}
 	registry_insert(r, s);
 	r->n_created++;
-	journal_add(r, s, who, "created", NULL);
+	journal_add(r, s, who, p ? "forked" : "created", p ? origin_of(p) : NULL);
 	*ret = s;
 	return 0;
 fail:
 	sandbox_unref(s);
 	return k;
+}
+
+int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
+		    struct err *e)
+{
+	return registry_create_from(r, name, NULL, who, ret, e);
 }
 
 int registry_rename(struct registry *r, struct sandbox *s, const char *to, const struct cfs_who *who, struct err *e)

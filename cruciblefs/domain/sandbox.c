@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "agent/proto.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/priv.h"
+#include "cruciblefs/snapshot.h"
 
 #define STOP_GRACE_MS 10000u
 
@@ -124,12 +126,12 @@ void sandbox_fail(struct sandbox *s, const struct cfs_who *who, const struct err
 
 const char sandbox_ctl_verbs[] = "start\nstop\nkill\nkill-inherited\nsignal NAME\npause\nresume\nextend SECONDS\n";
 
-static void on_ctl_done(void *arg, int code, const char *words, struct wire_rd *r)
+static void on_ctl_done(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 	struct err e = { 0 };
 
-	(void)r;
+	(void)r, (void)m;
 	/* -ENOENT: the command ended on its own while the order was on its way. */
 	if (code < 0 && code != -ENOENT && !s->gone) {
 		err_set(&e, code, "sandbox %s: ctl: %s", s->name, words);
@@ -191,12 +193,10 @@ static int verb_resume(struct sandbox *s, const char *arg, const struct cfs_who 
 	return vm_verb(s, BOX_VM_RESUME, e);
 }
 
-static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
+static int to_box(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
 {
 	int r;
 
-	if (!s->nrunning && !s->nwaiting)
-		return err_set(e, -ENOENT, "sandbox %s: %s: no command runs", s->name, word);
 	if (!s->link)
 		return err_set(e, -EBUSY, "sandbox %s: %s: the machine is %s", s->name, word, status_words[s->status]);
 	r = boxlink_ctl(s->link, 0, verb, a, 0, on_ctl_done, sandbox_ref(s));
@@ -205,6 +205,13 @@ static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const c
 		return err_set(e, r, "sandbox %s: %s: %s", s->name, word, strerror(-r));
 	}
 	return 0;
+}
+
+static int to_running(struct sandbox *s, enum box_verb verb, uint32_t a, const char *word, struct err *e)
+{
+	if (!s->nrunning && !s->nwaiting)
+		return err_set(e, -ENOENT, "sandbox %s: %s: no command runs", s->name, word);
+	return to_box(s, verb, a, word, e);
 }
 
 static int verb_kill(struct sandbox *s, const char *arg, const struct cfs_who *who, struct err *e)
@@ -228,7 +235,9 @@ static int verb_kill_inherited(struct sandbox *s, const char *arg, const struct 
 {
 	(void)arg;
 	(void)who;
-	return err_set(e, -ENOENT, "sandbox %s: kill-inherited: it inherited no command", s->name);
+	if (!sandbox_inherits(s))
+		return err_set(e, -ENOENT, "sandbox %s: kill-inherited: it inherited no command", s->name);
+	return to_box(s, BOX_KILL_INHERITED, 0, "kill-inherited", e);
 }
 
 static int verb_extend(struct sandbox *s, const char *arg, const struct cfs_who *who, struct err *e)
@@ -312,6 +321,60 @@ static struct json_object *words_array(const char *comma_separated)
 	return a;
 }
 
+/* What the agent told of commands that run on from the snapshot; NULL: none. Borrowed from @g. */
+static struct json_object *inherited_of(struct json_object *g)
+{
+	struct json_object *a = NULL;
+
+	json_get_obj(g, "inherited", json_type_array, &a, NULL);
+	return a && json_object_array_length(a) ? a : NULL;
+}
+
+bool sandbox_inherits(struct sandbox *s)
+{
+	AUTO_JSON *g = NULL;
+	struct err e;
+
+	return s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0 && inherited_of(g);
+}
+
+uint64_t sandbox_inherited_next(struct sandbox *s, uint64_t after)
+{
+	AUTO_JSON *g = NULL;
+	struct json_object *a = NULL;
+	struct err e;
+	uint64_t best = 0;
+
+	if (s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0)
+		a = inherited_of(g);
+	for (size_t i = 0; a && i < json_object_array_length(a); i++) {
+		uint64_t n = 0;
+
+		json_get_u64(json_object_array_get_idx(a, i), "stream", 1, UINT64_MAX, &n, NULL);
+		if (n > after && (!best || n < best))
+			best = n;
+	}
+	return best;
+}
+
+int sandbox_inherited_open(struct sandbox *s, uint64_t n, int *ret_fd)
+{
+	AUTO_FD dir = openat(s->boxfd, "inherited", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD fd = -1;
+	struct stat st;
+	char name[40];
+
+	snprintf(name, sizeof(name), "%" PRIu64 ".out", n);
+	if (dir >= 0)
+		fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno; /* it has printed nothing */
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -EBADMSG;
+	*ret_fd = take_fd(&fd);
+	return 0;
+}
+
 static void add_guest(struct sandbox *s, struct json_object *o)
 {
 	AUTO_JSON *g = NULL;
@@ -324,6 +387,17 @@ static void add_guest(struct sandbox *s, struct json_object *o)
 	}
 	json_object_object_add(o, "kernel", json_text(kernel, strlen(kernel)));
 	json_object_object_add(o, "agent", json_text(agent, strlen(agent)));
+}
+
+static void add_inherited(struct sandbox *s, struct json_object *o)
+{
+	AUTO_JSON *g = NULL;
+	struct json_object *a = NULL;
+	struct err e;
+
+	if (s->guest && json_parse(s->guest, strlen(s->guest), &g, &e) == 0)
+		a = inherited_of(g);
+	json_object_object_add(o, "inherited", a ? json_object_get(a) : json_object_new_array());
 }
 
 static int put_line(struct json_object *o, struct buf *out)
@@ -352,7 +426,9 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(o, "owner", json_object_new_int64(s->owner.uid));
 	json_object_object_add(o, "status", json_object_new_string(status_words[sandbox_status(s)]));
 	json_object_object_add(o, "from", json_object_new_string(s->attrs.from));
-	json_object_object_add(o, "parent", json_object_new_string(""));
+	json_object_object_add(o, "parent", json_object_new_string(s->parent));
+	json_object_object_add(o, "parent_uuid", json_object_new_string(s->parent_uuid));
+	json_object_object_add(o, "latest_snapshot", json_object_new_string(s->latest_snapshot));
 	add_time(o, "created", s->created_ns);
 	add_time(o, "started", s->started_ns);
 	json_object_object_add(o, "engine", json_object_new_string(s->reg->engine.name));
@@ -377,6 +453,7 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(iso, "box_uid", json_object_new_int64(s->box_uid));
 	json_object_object_add(o, "isolation", iso);
 	json_object_object_add(o, "unenforced", words_array(s->unenforced));
+	add_inherited(s, o);
 	return put_line(o, out);
 }
 
@@ -397,9 +474,9 @@ void sandbox_ask_stat(struct sandbox *s)
 {
 	uint8_t uuid[LAUNCH_UUID_BYTES];
 
-	if (s->stat_pending || !s->link || !s->reg->launcher)
+	if (s->stat_pending || !s->link || !s->machine[0] || !s->reg->launcher)
 		return;
-	launch_uuid_encode(s->uuid, uuid);
+	launch_uuid_encode(s->machine, uuid);
 	sandbox_ref(s);
 	s->stat_pending = launcher_call(s->reg->launcher, LAUNCH_STAT, uuid, sizeof(uuid), NULL, 0, on_stat, s) == 0;
 	if (!s->stat_pending)

@@ -1,70 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bringing a machine up; down.c brings it down.
  *
- * Up, each step waiting for the launcher's answer: slot of uids -> engine -> box -> BOX_START; the box says when the
- * guest is ready. One struct start holds what is on its way. Down is the same from every state: the start (if any) is
- * let go, the link closed, LAUNCH_KILL sent. The launcher works in order, so a SPAWN that is still on its way is killed
- * by the KILL behind it; only its answer settles the sandbox. */
+ * Where from: a sandbox that has a disk boots that (it was stopped). One that is made from a snapshot goes on from it.
+ * One that is made from a profile goes on from the profile's prepared snapshot, if there is one for its shape; if not,
+ * it boots cold, and one is prepared behind it (prepare.c). restore.c does the going on; the cold boot is here:
+ * disk (pager) -> machine (machine.c) -> BOX_START; the box says when the guest is ready.
+ *
+ * Down is the same from every state: what is on its way is let go, the link closed, LAUNCH_KILL sent. */
 #include <assert.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/disk.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
-/* Beyond the guest's memory, an engine needs: its own heap and stacks, and under TCG up to 128 MiB of translated code.
- */
-#define ENGINE_OVERHEAD_MIB 384u
-#define ENGINE_PIDS	    256u
-#define BOX_MEMORY_MIB	    64u
-#define BOX_PIDS	    16u
-#define BOOT_TIMEOUT_S	    60u
+#define BOOT_TIMEOUT_S 60u
+#define LOOK_NS	       (500ull * 1000000ull)
 
-struct start {
+struct start { /* a cold boot on its way */
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
 	struct registry *reg;
 	struct waiter trial;
-	struct profile profile;
-	bool has_slot;
-	uint32_t slot;
-	int engine_fds[1 + ENGINE_FD_COUNT]; /* [0]: stdout and stderr */
-	int box_fds[1 + 6];
-	int daemon_fd; /* our end */
+	loop_id look_again; /* while it waits for the trial, the pager and the store */
+	struct profile profile; /* of a first boot */
+	struct machine *m;
+	bool asked; /* an answer is on its way */
 };
-
-static void close_all(int *fds, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		fd_close(&fds[i]);
-}
 
 static void start_free(struct start *st)
 {
 	waitq_del(&st->trial);
-	if (st->has_slot && st->reg->launcher) {
-		uint8_t slot[4];
-
-		/* Our hold only: the box and the engine have their own. */
-		launch_slot_encode(st->slot, slot);
-		launcher_call(st->reg->launcher, LAUNCH_SLOT_FREE, slot, sizeof(slot), NULL, 0, NULL, NULL);
-	}
+	loop_del(st->reg->loop, &st->look_again);
 	if (st->s) {
 		if (st->s->start == st)
 			st->s->start = NULL;
 		sandbox_unref(st->s);
 	}
+	machine_free(st->m);
 	fd_close(&st->profile.base_fd);
-	close_all(st->engine_fds, ARRAY_LEN(st->engine_fds));
-	close_all(st->box_fds, ARRAY_LEN(st->box_fds));
-	fd_close(&st->daemon_fd);
 	free(st);
 }
 
@@ -86,21 +62,20 @@ static void start_fail(struct start *st, int code, const char *step, const char 
 	sandbox_unref(s);
 }
 
-static void add_unenforced(struct sandbox *s, const char *words)
-{
-	char *sum;
-
-	if (!words[0])
-		return;
-	if (asprintf(&sum, "%s%s%s", s->unenforced ? s->unenforced : "", s->unenforced ? "," : "", words) < 0)
-		return;
-	free(s->unenforced);
-	s->unenforced = sum;
-}
-
 /* -- the last step: the box has its orders ------------------------------------------------------------------------- */
 
-static int send_orders(struct sandbox *s)
+static void machine_id(const struct sandbox *s, char out[33])
+{
+	size_t n = 0;
+
+	for (const char *p = s->uuid; *p && n < 32; p++) {
+		if (*p != '-')
+			out[n++] = *p;
+	}
+	out[n] = '\0';
+}
+
+int start_orders(struct sandbox *s, struct snapshot *p)
 {
 	struct box_config c = {
 		.boot_timeout_s = BOOT_TIMEOUT_S,
@@ -111,6 +86,7 @@ static int send_orders(struct sandbox *s)
 		.cpu_percent = sandbox_num(s, ATTR_CPU_PERCENT),
 		.pids = sandbox_num(s, ATTR_PIDS),
 		.root_mib = sandbox_num(s, ATTR_DISK_MIB),
+		.restore = p != NULL,
 		.env = s->attrs.env, /* borrowed: box_config_fini is not called */
 	};
 	struct buf b;
@@ -122,6 +98,10 @@ static int send_orders(struct sandbox *s)
 	snprintf(c.accel, sizeof(c.accel), "%s", engine_accel_name(s->accel));
 	snprintf(c.network, sizeof(c.network), "none");
 	snprintf(c.unenforced, sizeof(c.unenforced), "%s", s->unenforced ? s->unenforced : "");
+	if (p) {
+		snprintf(c.parent, sizeof(c.parent), "%.63s", p->hidden ? s->attrs.from : p->name);
+		machine_id(s, c.machine_id);
+	}
 	buf_init(&b, MSG_MAX);
 	r = box_config_format(&c, &b);
 	if (!r)
@@ -130,225 +110,248 @@ static int send_orders(struct sandbox *s)
 	return r;
 }
 
-static void on_box(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+void start_began(struct sandbox *s)
 {
-	struct start *st = arg;
-	struct sandbox *s = st->s;
-	char unenforced[512];
-	struct err e = { 0 };
-	int k;
-
-	(void)m; /* the pidfd: the link's end tells as much */
-	if (code < 0 || !s) {
-		start_fail(st, code, "starting its box", words);
-		return;
-	}
-	wire_u32(r);
-	wire_str(r, unenforced, sizeof(unenforced));
-	if (!r->bad)
-		add_unenforced(s, unenforced);
-	k = boxlink_new(s->reg, s, take_fd(&st->daemon_fd), &s->link, &e);
-	if (!k)
-		k = send_orders(s);
-	if (k < 0) {
-		start_fail(st, k, "talking to its box", e.code ? e.msg : strerror(-k));
-		return;
-	}
-	start_free(st);
 	s->started_ns = wall_ns();
 	sandbox_save(s, NULL);
 	sandbox_life_timer(s);
 	exec_send_all(s);
 }
 
-static int spawn(struct start *st, const struct launch_spawn *sp, const int *fds, size_t nfds, launcher_fn *fn)
-{
-	struct buf b;
-	int r;
+/* -- a cold boot ------------------------------------------------------------------------------------------------------ */
 
-	buf_init(&b, MSG_MAX);
-	r = launch_spawn_encode(sp, &b);
-	if (!r)
-		r = launcher_call(st->reg->launcher, LAUNCH_SPAWN, b.data, b.len, fds, nfds, fn, st);
-	buf_fini(&b);
-	return r;
-}
-
-static void on_engine(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
-{
-	struct start *st = arg;
-	struct sandbox *s = st->s;
-	struct launch_spawn sp = {
-		.kind = LAUNCH_BOX,
-		.slot = st->slot,
-		.memory_bytes = (uint64_t)BOX_MEMORY_MIB << 20,
-		.pids = BOX_PIDS,
-		.nofile = 4096,
-		.argc = 1,
-		.argv = { "crucible-box" },
-	};
-	char unenforced[512];
-	int k;
-
-	if (code < 0 || !s || m->nfds < 1) {
-		start_fail(st, code, "starting its engine", words);
-		return;
-	}
-	wire_u32(r);
-	wire_str(r, unenforced, sizeof(unenforced));
-	if (!r->bad)
-		add_unenforced(s, unenforced);
-	close_all(st->engine_fds, ARRAY_LEN(st->engine_fds)); /* the engine has its own */
-	st->box_fds[1 + BOX_FD_ENGINE - BOX_FD_DAEMON] = take_fd(&m->fds[0]);
-	snprintf(sp.uuid, sizeof(sp.uuid), "%s", s->uuid);
-	k = spawn(st, &sp, st->box_fds, ARRAY_LEN(st->box_fds), on_box);
-	if (k < 0) {
-		start_fail(st, k, "asking the launcher for its box", strerror(-k));
-		return;
-	}
-	close_all(st->box_fds, ARRAY_LEN(st->box_fds));
-	/* From now on a restarted daemon could meet this box. */
-	s->box_uid = s->reg->cfg->uid_base + 1 + 2 * st->slot;
-	s->slot = st->slot;
-	sandbox_save(s, NULL);
-}
-
-/* -- the engine ------------------------------------------------------------------------------------------------------
- */
-
-static int make_sockets(struct start *st)
-{
-	struct sandbox *s = st->s;
-	int pair[2];
-	/* Stream sockets between the engine and the box; the last one between the box and us. */
-	static const struct {
-		int type;
-		int engine, box; /* places; engine -1: ours */
-	} links[] = {
-		{ SOCK_STREAM, 1 + ENGINE_FD_MONITOR, 1 + BOX_FD_MONITOR - BOX_FD_DAEMON },
-		{ SOCK_STREAM, 1 + ENGINE_FD_CONTROL, 1 + BOX_FD_CONTROL - BOX_FD_DAEMON },
-		{ SOCK_STREAM, 1 + ENGINE_FD_BULK, 1 + BOX_FD_BULK - BOX_FD_DAEMON },
-		{ SOCK_SEQPACKET, -1, 1 },
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(links); i++) {
-		if (socketpair(AF_UNIX, links[i].type | SOCK_CLOEXEC, 0, pair) < 0)
-			return -errno;
-		*(links[i].engine < 0 ? &st->daemon_fd : &st->engine_fds[links[i].engine]) = pair[0];
-		st->box_fds[links[i].box] = pair[1];
-	}
-	/* The console, and whatever the engine itself has to say, go to the box, which keeps a bounded log. */
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return -errno;
-	st->box_fds[1 + BOX_FD_CONSOLE - BOX_FD_DAEMON] = pair[0];
-	st->engine_fds[1 + ENGINE_FD_CONSOLE] = pair[1];
-	st->engine_fds[0] = fcntl(pair[1], F_DUPFD_CLOEXEC, 3);
-	st->box_fds[0] =
-		openat(s->dirfd, "box.log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
-	return st->engine_fds[0] < 0 || st->box_fds[0] < 0 ? -errno : 0;
-}
-
-static int spawn_engine(struct start *st, struct err *e)
-{
-	struct sandbox *s = st->s;
-	char kernel[160], initrd[160];
-	struct engine_machine m = {
-		.accel = s->accel,
-		.memory_mib = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
-		.vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS)),
-		.tsc_khz = s->reg->tsc_khz,
-		.kernel = kernel,
-		.initrd = initrd,
-		.disk = true,
-		.base_format = "raw",
-		.overlay_format = "qcow2",
-	};
-	struct launch_spawn sp = {
-		.kind = LAUNCH_ENGINE,
-		.slot = st->slot,
-		.kvm = s->accel == ACCEL_KVM,
-		.memory_bytes = (uint64_t)(m.memory_mib + ENGINE_OVERHEAD_MIB) << 20,
-		.cpu_percent = sandbox_num(s, ATTR_CPU_PERCENT),
-		.pids = ENGINE_PIDS,
-		.io_bytes_per_s = (uint64_t)sandbox_num(s, ATTR_IO_MBPS) * 1000000u,
-		.nofile = 1024,
-	};
-	struct engine_command *cmd = malloc(sizeof(*cmd));
-	int r;
-
-	if (!cmd)
-		return err_set(e, -ENOMEM, "no memory");
-	snprintf(kernel, sizeof(kernel), "/boot/%s/vmlinux", st->profile.bootid);
-	snprintf(initrd, sizeof(initrd), "/boot/%s/initramfs", st->profile.bootid);
-	snprintf(sp.uuid, sizeof(sp.uuid), "%s", s->uuid);
-	/* One CPU's worth a vCPU, and a quarter for the engine's own threads. */
-	if (!sp.cpu_percent)
-		sp.cpu_percent = m.vcpus * 100 + 25;
-	r = engine_qemu.command(&m, cmd, e);
-	if (!r && cmd->argc > ARRAY_LEN(sp.argv))
-		r = err_set(e, -E2BIG, "the engine's command line has %zu words", cmd->argc);
-	if (!r) {
-		sp.argc = cmd->argc;
-		memcpy(sp.argv, cmd->argv, cmd->argc * sizeof(cmd->argv[0]));
-		r = spawn(st, &sp, st->engine_fds, ARRAY_LEN(st->engine_fds), on_engine);
-		if (r < 0)
-			err_set(e, r, "asking the launcher for its engine: %s", strerror(-r));
-		else
-			s->spawned = true;
-	}
-	free(cmd);
-	return r;
-}
-
-static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+static void on_machine(void *arg, struct machine *m, int code, const char *words)
 {
 	struct start *st = arg;
 	struct sandbox *s = st->s;
 	struct err e = { 0 };
 	int k;
 
-	(void)m;
-	if (code == 0) {
-		st->slot = wire_u32(r);
-		st->has_slot = !r->bad;
-	}
-	if (code < 0 || !s || !st->has_slot) {
-		start_fail(st, code, "a slot of user ids", words);
+	if (code < 0) {
+		start_fail(st, code, "starting its machine", words);
 		return;
 	}
-	st->engine_fds[1 + ENGINE_FD_BASE] = take_fd(&st->profile.base_fd);
-	k = disk_open(s->dirfd, s->reg->state_fd, st->profile.base_bytes, sandbox_num(s, ATTR_DISK_MIB),
-		      &st->engine_fds[1 + ENGINE_FD_OVERLAY], &e);
-	if (!k) {
-		k = make_sockets(st);
-		if (k < 0)
-			err_set(&e, k, "descriptors: %s", strerror(-k));
+	st->m = NULL;
+	k = machine_give(m, s, &e);
+	if (k < 0) {
+		machine_free(m);
+		start_fail(st, k, "taking its machine", e.msg);
+		return;
 	}
-	if (!k)
-		k = spawn_engine(st, &e);
+	s->template[0] = '\0';
+	k = start_orders(s, NULL);
+	if (k < 0) {
+		start_fail(st, k, "talking to its box", strerror(-k));
+		return;
+	}
+	start_free(st);
+	start_began(s);
+}
+
+static void make_machine(struct start *st)
+{
+	struct sandbox *s = st->s;
+	struct machine_plan plan = {
+		.accel = s->accel,
+		.memory_mib = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
+		.vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS)),
+		.cpu_percent = sandbox_num(s, ATTR_CPU_PERCENT),
+		.io_bytes_per_s = (uint64_t)sandbox_num(s, ATTR_IO_MBPS) * 1000000u,
+		.bootid = s->bootid,
+		.disk = s->disk,
+	};
+	struct err e = { 0 };
+	int k = machine_new(s->reg, &plan, on_machine, st, &st->m, &e);
+
 	if (k < 0)
-		start_fail(st, k, "preparing its machine", e.msg);
+		start_fail(st, k, "a machine", e.msg);
+}
+
+static void on_disk(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct start *st = arg;
+
+	(void)r;
+	(void)m;
+	st->asked = false;
+	if (code < 0 || !st->s) {
+		if (st->s)
+			st->s->disk[0] = '\0';
+		start_fail(st, code, "making its disk", words);
+		return;
+	}
+	sandbox_save(st->s, NULL);
+	make_machine(st);
+}
+
+static void make_disk(struct start *st)
+{
+	struct sandbox *s = st->s;
+	struct ask a;
+	int k = registry_make_uuid(s->disk);
+
+	ask_init(&a);
+	ask_str(&a, s->disk);
+	ask_u64(&a, ENGINE_DISK_BYTES);
+	ask_u64(&a, (uint64_t)sandbox_num(s, ATTR_DISK_MIB) << 20);
+	ask_str(&a, s->origin);
+	ask_str(&a, s->base);
+	if (st->profile.base_fd >= 0)
+		ask_fd(&a, st->profile.base_fd);
+	k = ask_pager(s->reg, PAGER_DISK_CREATE, &a, on_disk, st);
+	if (k < 0) {
+		s->disk[0] = '\0';
+		start_fail(st, k, "making its disk", strerror(-k));
+	} else {
+		st->asked = true;
+	}
 }
 
 static void begin(struct start *st)
 {
-	struct registry *reg = st->reg;
-	int r;
+	st->s->accel = st->reg->accel;
+	if (st->s->disk[0])
+		make_machine(st);
+	else
+		make_disk(st);
+}
 
-	st->s->accel = reg->accel;
-	r = launcher_call(reg->launcher, LAUNCH_SLOT_ALLOC, NULL, 0, NULL, 0, on_slot, st);
-	if (r < 0)
-		start_fail(st, r, "asking the launcher", strerror(-r));
+static int new_start(struct sandbox *s, struct start **ret, struct err *e)
+{
+	struct start *st = calloc(1, sizeof(*st));
+
+	if (!st)
+		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
+	st->profile.base_fd = -1;
+	st->reg = s->reg;
+	st->s = sandbox_ref(s);
+	s->start = st;
+	*ret = st;
+	return 0;
+}
+
+/* What its profile offers, and in the sandbox what it has to remember of that. */
+static int open_profile(struct sandbox *s, struct profile *ret, struct err *e)
+{
+	int r = profile_open(s->reg, s->attrs.from + strlen("profile:"), ret, e);
+
+	if (r < 0) {
+		err_wrap(e, "sandbox %s: start", s->name);
+		return r;
+	}
+	snprintf(s->bootid, sizeof(s->bootid), "%s", ret->bootid);
+	snprintf(s->base, sizeof(s->base), "%s", ret->base);
+	return 0;
+}
+
+void start_cold(struct sandbox *s)
+{
+	struct err e = { 0 };
+	struct start *st = NULL;
+	int r = new_start(s, &st, &e);
+
+	if (!r && !s->disk[0])
+		r = open_profile(s, &st->profile, &e);
+	if (r == 0)
+		begin(st);
+	else if (s->start)
+		start_fail(s->start, r, "start", e.msg);
+	else
+		sandbox_down(s, e.msg);
+}
+
+/* -- where from ------------------------------------------------------------------------------------------------------- */
+
+static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
+{
+	uint32_t memory = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
+		 vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS));
+
+	if (memory == p->memory_mib && vcpus == p->vcpus)
+		return 0;
+	return err_set(e, -EPROTONOSUPPORT,
+		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32 " vCPUs, limits/ ask for one of %" PRIu32
+		       " and %" PRIu32 "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
+		       p->name, p->memory_mib, p->vcpus, memory, vcpus, p->name);
+}
+
+static void choose(struct start *st)
+{
+	struct sandbox *s = st->s;
+	struct snapshot *p = NULL;
+	struct err e = { 0 };
+	int r = 0;
+
+	s->accel = s->reg->accel;
+	if (s->disk[0]) {
+		begin(st);
+		return;
+	}
+	if (!strncmp(s->attrs.from, "snapshot:", strlen("snapshot:"))) {
+		/* By uuid where it is known: names can be used again. */
+		p = s->parent_uuid[0] ? snapshot_by_uuid(s->reg, s->parent_uuid)
+				      : registry_find_snapshot(s->reg, s->attrs.from + strlen("snapshot:"));
+		r = p ? s->disk_only ? 0 : snapshot_usable(p, &e)
+		      : err_set(&e, -ENOENT, "%s: no such snapshot; ls snapshots/ shows them", s->attrs.from);
+	} else if (!s->hidden) {
+		p = prepared_for(s, &st->profile);
+	}
+	if (!r && p && !s->disk_only && !p->hidden)
+		r = same_shape(s, p, &e);
+	if (!r && s->disk_only) {
+		snprintf(s->origin, sizeof(s->origin), "%s", p->uuid);
+		snprintf(s->base, sizeof(s->base), "%s", p->base);
+		snprintf(s->bootid, sizeof(s->bootid), "%s", p->bootid);
+		p = NULL;
+	}
+	if (r < 0) {
+		start_fail(st, r, "start", e.msg);
+	} else if (!p) {
+		begin(st);
+	} else {
+		sandbox_ref(s);
+		start_free(st);
+		r = restore_begin(s, p, &e);
+		if (r < 0)
+			sandbox_down(s, e.msg);
+		sandbox_unref(s);
+	}
+}
+
+/* The accelerator is known, and pager and store answer, or are known not to. */
+static bool can_choose(struct registry *r)
+{
+	return r->trial == TRIAL_DONE && (registry_peers_are_up(r) || registry_peers_failed(r));
+}
+
+static void look(struct start *st);
+
+static void on_look_again(void *arg)
+{
+	look(arg);
+}
+
+static void look(struct start *st)
+{
+	struct registry *r = st->reg;
+
+	loop_del(r->loop, &st->look_again);
+	if (!can_choose(r)) {
+		loop_timer(r->loop, now_ns() + LOOK_NS, on_look_again, st, &st->look_again);
+		return;
+	}
+	waitq_del(&st->trial);
+	if (registry_peers_are_up(r))
+		choose(st);
+	else
+		start_fail(st, -EIO, "start", registry_peers_words(r));
 }
 
 static void on_trial(struct waiter *w)
 {
 	struct start *st = (struct start *)((char *)w - offsetof(struct start, trial));
 
-	if (st->reg->trial == TRIAL_DONE) {
-		waitq_del(w);
-		begin(st);
-	}
+	look(st);
 }
 
 /* Refuse early what the host cannot carry: an honest no is better than the kernel's OOM killer. */
@@ -360,7 +363,7 @@ static int admit(struct sandbox *s, struct err *e)
 	uint64_t most = reg->host_memory_mib * reg->cfg->overcommit_percent / 100;
 
 	for (struct sandbox *o = reg->first; o; o = o->next) {
-		if (o != s && (o->box_uid || o->start))
+		if (o != s && (o->box_uid || o->start || o->restore))
 			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
 	}
 	if (sum > most)
@@ -383,46 +386,36 @@ static int admit(struct sandbox *s, struct err *e)
 
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 {
-	struct start *st;
+	struct start *st = NULL;
 	int r;
 
 	(void)who;
 	if (s->down_pending)
 		return err_set(e, -EBUSY, "sandbox %s: start: the machine before is still ending", s->name);
-	assert(!s->start && !s->link && !s->box_uid);
+	assert(!s->start && !s->restore && !s->link && !s->box_uid);
 	if (!s->reg->launcher)
 		return err_set(e, -EIO, "sandbox %s: start: the launcher is gone; restart the daemon", s->name);
 	r = admit(s, e);
+	if (!r)
+		r = new_start(s, &st, e);
 	if (r < 0)
 		return r;
-	st = calloc(1, sizeof(*st));
-	if (!st)
-		return err_set(e, -ENOMEM, "sandbox %s: no memory", s->name);
-	for (size_t i = 0; i < ARRAY_LEN(st->engine_fds); i++)
-		st->engine_fds[i] = -1;
-	for (size_t i = 0; i < ARRAY_LEN(st->box_fds); i++)
-		st->box_fds[i] = -1;
-	st->daemon_fd = st->profile.base_fd = -1;
-	st->reg = s->reg;
-	st->trial.fn = on_trial;
-	r = profile_open(s->reg, s->attrs.from + strlen("profile:"), &st->profile, e);
-	if (r < 0) {
-		err_wrap(e, "sandbox %s: start", s->name);
-		start_free(st);
-		return r;
+	if (!s->disk[0] && !strncmp(s->attrs.from, "profile:", strlen("profile:"))) {
+		r = open_profile(s, &st->profile, e);
+		if (r < 0) {
+			start_free(st);
+			return r;
+		}
 	}
-	st->s = sandbox_ref(s);
-	s->start = st;
 	s->stop_asked = false;
 	free(s->unenforced);
 	s->unenforced = NULL;
 	sandbox_set_error(s, "");
 	sandbox_set_status(s, SBX_STARTING);
 	trial_begin(s->reg);
-	if (s->reg->trial == TRIAL_DONE)
-		begin(st); /* may have failed and gone on return: `error` and `status` say so */
-	else
-		waitq_add(&s->reg->trial_waitq, &st->trial);
+	st->trial.fn = on_trial;
+	waitq_add(&s->reg->trial_waitq, &st->trial);
+	look(st); /* may have failed and gone on return: `error` and `status` say so */
 	return 0;
 }
 
@@ -430,13 +423,16 @@ void start_let_go(struct sandbox *s)
 {
 	struct start *st = s->start;
 
+	if (s->restore)
+		restore_let_go(s->restore);
 	if (!st)
 		return;
 	s->start = NULL;
-	if (st->trial.q) {
-		start_free(st); /* nothing was asked yet */
+	if (!st->asked) {
+		start_free(st);
 		return;
 	}
 	st->s = NULL; /* the answer that is on its way finds nobody, and frees it */
+	waitq_del(&st->trial);
 	sandbox_unref(s);
 }

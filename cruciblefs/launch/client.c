@@ -1,67 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crucibled's end of the launcher's socket. Replies are matched to their calls by id. A callback may free the launcher:
- * `busy` counts our frames on the stack, the last of them frees. */
+/* crucibled's end of the launcher's socket. A callback may free the launcher: nothing of it is touched after one. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/call.h"
 #include "base/fd.h"
 #include "cruciblefs/launch/launch_priv.h"
 
 #define QUEUE_MAX (4u << 20)
 
-struct call {
-	struct call *next;
-	uint32_t id;
-	launcher_fn *fn;
-	void *arg;
-};
-
 struct launcher {
 	struct msgconn *conn;
 	struct launcher_ops ops;
 	void *arg;
-	uint32_t last_id;
-	struct call *calls;
-	unsigned int busy;
-	bool freed;
+	struct calls calls;
 };
-
-/* The start of every reply. What follows is left in @r. */
-static int parse_reply(struct wire_rd *r, char *words, size_t cap, int *ret_code)
-{
-	*ret_code = (int)wire_u32(r);
-	wire_str(r, words, cap);
-	return r->bad || *ret_code > 0 ? -EBADMSG : 0;
-}
-
-static void release(struct launcher *l)
-{
-	if (l->busy == 0 && l->freed)
-		free(l);
-}
-
-static void on_reply(struct launcher *l, struct msg *m)
-{
-	struct call **at = &l->calls, *c;
-	char words[sizeof(((struct err *)0)->msg)] = "";
-	struct wire_rd r;
-	int code;
-
-	while (*at && (*at)->id != m->id)
-		at = &(*at)->next;
-	c = *at;
-	if (!c)
-		return;
-	*at = c->next;
-	wire_rd_init(&r, m->data, m->len);
-	if (parse_reply(&r, words, sizeof(words), &code) < 0) {
-		code = -EBADMSG;
-		strcpy(words, "launcher: malformed reply");
-	}
-	if (c->fn)
-		c->fn(c->arg, code, words, &r, m);
-	free(c);
-}
 
 static void on_exit_event(struct launcher *l, struct msg *m)
 {
@@ -82,36 +35,19 @@ static void on_msg(void *arg, struct msg *m)
 {
 	struct launcher *l = arg;
 
-	l->busy++;
 	if (m->type == LAUNCH_REPLY)
-		on_reply(l, m);
+		calls_reply(&l->calls, m);
 	else if (m->type == LAUNCH_EXIT_EVENT)
 		on_exit_event(l, m);
-	l->busy--;
-	release(l);
 }
 
 static void on_gone(void *arg, int reason)
 {
 	struct launcher *l = arg;
-	struct wire_rd nothing;
-	struct msg none = { 0 };
 
 	(void)reason;
-	l->busy++;
-	wire_rd_init(&nothing, NULL, 0);
-	while (l->calls && !l->freed) {
-		struct call *c = l->calls;
-
-		l->calls = c->next;
-		if (c->fn)
-			c->fn(c->arg, -EPIPE, "the launcher is gone", &nothing, &none);
-		free(c);
-	}
-	if (!l->freed && l->ops.on_gone)
+	if (calls_end(&l->calls, -EPIPE, "the launcher is gone") && l->ops.on_gone)
 		l->ops.on_gone(l->arg);
-	l->busy--;
-	release(l);
 }
 
 int launcher_new(struct loop *loop, int fd, const struct launcher_ops *ops, void *arg, struct launcher **ret)
@@ -126,6 +62,7 @@ int launcher_new(struct loop *loop, int fd, const struct launcher_ops *ops, void
 	}
 	l->ops = *ops;
 	l->arg = arg;
+	calls_init(&l->calls, "launcher");
 	r = msgconn_new(loop, fd, QUEUE_MAX, &conn_ops, l, &l->conn);
 	if (r < 0) {
 		free(l);
@@ -140,39 +77,15 @@ struct launcher *launcher_free(struct launcher *l)
 	if (!l)
 		return NULL;
 	l->conn = msgconn_free(l->conn);
-	while (l->calls) {
-		struct call *c = l->calls;
-
-		l->calls = c->next;
-		free(c);
-	}
-	l->freed = true;
-	release(l);
+	calls_drop(&l->calls);
+	free(l);
 	return NULL;
 }
 
 int launcher_call(struct launcher *l, enum launch_type type, const void *data, size_t len, const int *fds, size_t nfds,
 		  launcher_fn *fn, void *arg)
 {
-	struct call *c, **at = &l->calls;
-	int r;
-
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return -ENOMEM;
-	if (++l->last_id == 0)
-		l->last_id = 1;
-	*c = (struct call){ .id = l->last_id, .fn = fn, .arg = arg };
-	r = msgconn_send(l->conn, (uint16_t)type, c->id, data, len, fds, nfds);
-	if (r < 0) {
-		free(c);
-		return r;
-	}
-	/* At the end: replies come in about the order of the calls, so the search is short. */
-	while (*at)
-		at = &(*at)->next;
-	*at = c;
-	return 0;
+	return calls_send(&l->calls, l->conn, (uint16_t)type, data, len, fds, nfds, fn, arg, NULL);
 }
 
 int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t len, struct buf *ret_payload,
@@ -180,7 +93,7 @@ int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t l
 {
 	static uint32_t last_id;
 	static uint8_t in[MSG_MAX]; /* before the loop and its threads */
-	char words[sizeof(((struct err *)0)->msg)];
+	char words[CALLS_WORDS_MAX];
 	struct wire_rd rd;
 	struct msg m;
 	uint32_t id = ++last_id ? last_id : ++last_id;
@@ -198,7 +111,7 @@ int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t l
 		msg_close_fds(&m);
 	}
 	wire_rd_init(&rd, m.data, m.len);
-	r = parse_reply(&rd, words, sizeof(words), &code);
+	r = call_parse(&rd, &code, words);
 	if (r < 0)
 		err_set(e, r, "launcher: malformed reply");
 	else if (code < 0)

@@ -47,8 +47,9 @@ enum launch_type {
 	/* {str uuid}: kill all in the sandbox's cgroups, wait until they are gone, remove them; fine when none.
 	 * Answered after the exit events. -ETIMEDOUT: a process hangs in the kernel for 20 s. */
 	LAUNCH_KILL,
-	LAUNCH_STAT,	   /* {str uuid} -> struct launch_stat; -ENOENT no engine */
-	LAUNCH_LIST,	   /* {} -> {u32 n, n * str uuid}: sandboxes that have a cgroup; -EFBIG more than 3500 */
+	LAUNCH_STAT, /* {str uuid} -> struct launch_stat; -ENOENT no engine */
+	/* {} -> {u32 n, n * str uuid}: sandboxes (not pager and store) that have a cgroup; -EFBIG more than 3500 */
+	LAUNCH_LIST,
 	LAUNCH_EXIT_EVENT, /* launcher -> daemon, id 0: {str uuid, u8 kind, i32 wait status} of a child that ended */
 	LAUNCH_TYPE_COUNT,
 };
@@ -61,6 +62,10 @@ enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH
 #define LAUNCH_UUID_PAGER "00000000-0000-0000-0000-000000000001"
 #define LAUNCH_UUID_STORE "00000000-0000-0000-0000-000000000002"
 
+/* Of the store, shown to engines: mode 0711 in a folder of mode 0700, so that nobody else of the host comes through to
+ * the socket, which all may connect to. */
+#define LAUNCH_BLOCKS_DIR "blocks/engines"
+
 #define LAUNCH_ARGS_MAX	      128
 #define LAUNCH_ARGS_BYTES_MAX (32 * 1024)
 
@@ -71,12 +76,12 @@ enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH
  *else; stdin /dev/null, stdout and stderr: fds[0] (a log or console descriptor; it is not counted below). box:
  *<store>/sandboxes/<uuid>/box at /box (rw,nosuid,nodev,noexec), <store>/run at /run (ro). engine: <store>/boot at /boot
  *(ro: kernel and initramfs), /usr/share/{qemu,seabios}; /dev/{null,urandom}; a /dev/kvm node of its own when `kvm`;
- *PR_SET_THP_DISABLE; <store>/blocks (the block server's socket) at /run/blocks; LD_PRELOAD of crucible-preload.so (shown
- *at /preload.so), CRUCIBLE_PRELOAD_{SOCKET,RAM,UFFD} from `memory_fd` and `ram_bytes`, with an open /dev/userfaultfd that
- *the launcher adds behind fds (a host without: -1, and "userfaultfd" in unenforced). pager: <store>/snapstore at /snapstore
- *(ro), <store>/disks at /disks (rw), <store>/profiles at /profiles (ro); no memory limit. store: <store>/snapstore rw;
- *nice 10. fds[1..] become descriptors 3, 4, … of the new process, in order. The slot's lock is inherited
- *behind them. */
+ *PR_SET_THP_DISABLE; <store>/blocks/engines (the block server's socket) at /run/blocks; LD_PRELOAD of
+ *crucible-preload.so (shown at /preload.so), CRUCIBLE_PRELOAD_{SOCKET,RAM,UFFD} from `memory_fd` and `ram_bytes`, with
+ *an open /dev/userfaultfd that the launcher adds behind fds (a host without: -1, and "userfaultfd" in unenforced).
+ *pager: <store>/snapstore at /snapstore (ro), <store>/disks at /disks (rw), <store>/profiles at /profiles (ro); no
+ *memory limit. store: <store>/snapstore rw; nice 10. fds[1..] become descriptors 3, 4, … of the new process, in order.
+ *The slot's lock is inherited behind them. */
 struct launch_spawn {
 	uint8_t kind;  /* enum launch_kind */
 	uint32_t slot; /* from LAUNCH_SLOT_ALLOC */

@@ -10,14 +10,18 @@ crucible-launch_PKGS := libseccomp
 crucible-launch_DIR := libexec
 $(eval $(call syscalls_rule,crucible_launch,cruciblefs/launch,cruciblefs/launch/main.c))
 
-UNIT += test_launch test_launch_proto test_slots
-test_launch_SRCS := tests/unit/test_launch.c tests/unit/launch_fix.c
+UNIT += test_launch test_launch_pager test_launch_proto test_slots
+test_launch_SRCS := $(addprefix tests/unit/,test_launch.c launch_fix.c launch_probe.c)
 test_launch_LIBS := launch base
+test_launch_pager_SRCS := $(addprefix tests/unit/,test_launch_pager.c launch_fix.c launch_probe.c) \
+	$(addprefix cruciblefs/domain/,peer.c pagerlink.c pager_reply.c)
+test_launch_pager_LIBS := launch base
+test_launch_pager_PKGS := libseccomp json-c
 test_launch_proto_SRCS := tests/unit/test_launch_proto.c
 test_launch_proto_LIBS := launch base
 test_slots_SRCS := tests/unit/test_slots.c cruciblefs/launch/slots.c
 test_slots_LIBS := base
-$(B)/unit/test_launch: | $(B)/libexec/crucible-launch
+$(B)/unit/test_launch $(B)/unit/test_launch_pager: | $(B)/libexec/crucible-launch
 
 FUZZ += fuzz_launch
 fuzz_launch_SRCS := tests/fuzz/fuzz_launch.c

@@ -9,11 +9,13 @@
 #include "base/msg.h"
 #include "cruciblefs/launch/launch.h"
 
-#define LAUNCH_RUN_DIR "/run/crucible"
+#define LAUNCH_RUN_DIR	  "/run/crucible"
+#define LAUNCH_PRELOAD_SO "/preload.so" /* as the engine sees it */
 
 /* 36 characters of lower-case hex and '-', as uuid_unparse_lower() writes them: nothing that a path could be made of.
  */
 bool launch_uuid_ok(const char *uuid);
+bool launch_uuid_is_ours(const char *uuid); /* the pager's or the store's: no sandbox */
 
 /* From the command line; nothing of it can be changed by a request. */
 struct launch_config {
@@ -21,7 +23,8 @@ struct launch_config {
 	const char *mount;		     /* absolute, without symbolic links but for the last step */
 	const char *store;		     /* absolute */
 	const char *cgroup;		     /* name */
-	const char *prog[LAUNCH_KIND_COUNT]; /* absolute */
+	const char *prog[LAUNCH_KIND_COUNT]; /* absolute; pager and store may be NULL */
+	const char *preload;		     /* crucible-preload.so, absolute; NULL: none */
 };
 
 /* -- slots.c ----------------------------------------------------------------------------------- */
@@ -40,14 +43,16 @@ int slots_fd(const struct slots *s, uint32_t slot);	       /* the lock's descrip
 
 /* -- root.c ------------------------------------------------------------------------------------ */
 
-/* In a child that has a mount namespace of its own: build the root that launch.h describes and move into it. /proc and
- * all paths of the host are gone afterwards. Errors: in words, those of mount(2) and its kin. */
+/* In a child that has a mount and a pid namespace of its own: build the root that launch.h describes and move into it.
+ * /proc and all paths of the host are gone afterwards; the pager has a /proc of its own namespace. Errors: in words,
+ * those of mount(2) and its kin. */
 struct root_plan {
 	enum launch_kind kind;
 	const char *store, *uuid;
 	uid_t uid; /* owner of the kvm node */
 	gid_t gid;
 	bool kvm;
+	const char *preload; /* file to show as LAUNCH_PRELOAD_SO; NULL: none */
 };
 int root_enter(const struct root_plan *p, struct err *e);
 
@@ -64,6 +69,8 @@ struct launchd {
 	struct slots slots;
 	int prog_fd[LAUNCH_KIND_COUNT]; /* pinned at the start, so that all sandboxes of a daemon run its version; -1:
 					   absent then */
+	int uffd_dev;			/* /dev/userfaultfd, for engines; -1: the machine has none */
+	bool oom_below_zero;		/* we may protect a process from the kernel's OOM killer */
 	dev_t store_dev;
 	struct child *children;
 	struct kill_job *kills;

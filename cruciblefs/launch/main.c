@@ -140,7 +140,8 @@ static void on_sigchld(void *arg, const struct signalfd_siginfo *si)
 static void usage(void)
 {
 	fprintf(stderr, "usage: crucible-launch --sock-fd N --uid-base N --mount DIR --store DIR --cgroup NAME"
-			" --box PATH --engine PATH [--log-level LEVEL]\n(started by crucibled, not by people)\n");
+			" --box PATH --engine PATH [--pager PATH] [--store-writer PATH] [--preload PATH]"
+			" [--log-level LEVEL]\n(started by crucibled, not by people)\n");
 	exit(2);
 }
 
@@ -185,15 +186,12 @@ static const char *canonical(const char *path)
 static int parse_args(int argc, char **argv, struct launch_config *c)
 {
 	static const struct option opts[] = {
-		{ "sock-fd", required_argument, NULL, 's' },
-		{ "uid-base", required_argument, NULL, 'u' },
-		{ "mount", required_argument, NULL, 'm' },
-		{ "store", required_argument, NULL, 'd' },
-		{ "cgroup", required_argument, NULL, 'c' },
-		{ "box", required_argument, NULL, 'b' },
-		{ "engine", required_argument, NULL, 'e' },
-		{ "log-level", required_argument, NULL, 'l' },
-		{ 0 },
+		{ "sock-fd", required_argument, NULL, 's' },	  { "uid-base", required_argument, NULL, 'u' },
+		{ "mount", required_argument, NULL, 'm' },	  { "store", required_argument, NULL, 'd' },
+		{ "cgroup", required_argument, NULL, 'c' },	  { "box", required_argument, NULL, 'b' },
+		{ "engine", required_argument, NULL, 'e' },	  { "pager", required_argument, NULL, 'p' },
+		{ "store-writer", required_argument, NULL, 'w' }, { "preload", required_argument, NULL, 'r' },
+		{ "log-level", required_argument, NULL, 'l' },	  { 0 },
 	};
 	enum log_level level = LOG_L_INFO;
 	int sock_fd = -1, opt;
@@ -204,7 +202,7 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 			sock_fd = (int)number(optarg, INT_MAX);
 			break;
 		case 'u':
-			c->uid_base = (uid_t)number(optarg, UINT32_MAX - 2 - 2 * LAUNCH_SLOTS_MAX);
+			c->uid_base = (uid_t)number(optarg, UINT32_MAX - 1 - LAUNCH_UID_STORE);
 			break;
 		case 'm':
 			c->mount = canonical(optarg);
@@ -221,6 +219,15 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 		case 'e':
 			c->prog[LAUNCH_ENGINE] = optarg;
 			break;
+		case 'p':
+			c->prog[LAUNCH_PAGER] = optarg;
+			break;
+		case 'w':
+			c->prog[LAUNCH_STORE] = optarg;
+			break;
+		case 'r':
+			c->preload = optarg;
+			break;
 		case 'l':
 			if (log_level_parse(optarg, &level) < 0)
 				usage();
@@ -230,9 +237,13 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 			usage();
 		}
 	}
-	if (optind != argc || sock_fd < 3 || c->uid_base == 0 || !c->mount || !c->store || !c->cgroup || !c->prog[0] ||
-	    !c->prog[1] || c->store[0] != '/' || c->prog[0][0] != '/' || c->prog[1][0] != '/')
+	if (optind != argc || sock_fd < 3 || c->uid_base == 0 || !c->mount || !c->store || !c->cgroup ||
+	    !c->prog[LAUNCH_BOX] || !c->prog[LAUNCH_ENGINE] || c->store[0] != '/' ||
+	    (c->preload && c->preload[0] != '/'))
 		usage();
+	for (size_t i = 0; i < LAUNCH_KIND_COUNT; i++)
+		if (c->prog[i] && c->prog[i][0] != '/')
+			usage();
 	return sock_fd;
 }
 
@@ -264,7 +275,10 @@ static int set_up(struct launchd *d, int sock_fd, struct err *e)
 	d->store_dev = st.st_dev;
 	/* One that is absent now, such as an engine not yet installed, is looked for again when it is asked for. */
 	for (size_t i = 0; i < LAUNCH_KIND_COUNT; i++)
-		d->prog_fd[i] = open(d->cfg.prog[i], O_PATH | O_CLOEXEC);
+		if (d->cfg.prog[i])
+			d->prog_fd[i] = open(d->cfg.prog[i], O_PATH | O_CLOEXEC);
+	d->uffd_dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+	d->oom_below_zero = confine_has(CONFINE_CAP(CAP_SYS_RESOURCE));
 	raise_nofile();
 	r = cgroup_root_new(d->cfg.cgroup, 0, &d->cgroups, e);
 	if (r == 0)
@@ -307,12 +321,13 @@ static void tear_down(struct launchd *d)
 	d->cgroups = cgroup_root_free(d->cgroups);
 	for (size_t i = 0; i < LAUNCH_KIND_COUNT; i++)
 		fd_close(&d->prog_fd[i]);
+	fd_close(&d->uffd_dev);
 	d->loop = loop_free(d->loop);
 }
 
 int main(int argc, char **argv)
 {
-	struct launchd d = { .prog_fd = { -1, -1 } };
+	struct launchd d = { .prog_fd = { -1, -1, -1, -1 }, .uffd_dev = -1 };
 	struct err e = { 0 };
 	int sock_fd, r;
 

@@ -17,6 +17,11 @@ bool launch_uuid_ok(const char *uuid)
 	return uuid[LAUNCH_UUID_LEN] == '\0';
 }
 
+bool launch_uuid_is_ours(const char *uuid)
+{
+	return !strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE);
+}
+
 int launch_spawn_encode(const struct launch_spawn *s, struct buf *out)
 {
 	size_t before = out->len;
@@ -41,6 +46,10 @@ int launch_spawn_encode(const struct launch_spawn *s, struct buf *out)
 		r = wire_put_u64(out, s->io_bytes_per_s);
 	if (r == 0)
 		r = wire_put_u32(out, s->nofile);
+	if (r == 0)
+		r = wire_put_u64(out, s->ram_bytes);
+	if (r == 0)
+		r = wire_put_u32(out, s->memory_fd);
 	if (r == 0)
 		r = wire_put_u32(out, (uint32_t)s->argc);
 	for (size_t i = 0; i < s->argc && r == 0; i++)
@@ -68,6 +77,8 @@ int launch_spawn_decode(const void *data, size_t len, struct launch_spawn *ret, 
 	s.pids = wire_u32(&r);
 	s.io_bytes_per_s = wire_u64(&r);
 	s.nofile = wire_u32(&r);
+	s.ram_bytes = wire_u64(&r);
+	s.memory_fd = wire_u32(&r);
 	argc = wire_u32(&r);
 	if (r.bad || s.kind >= LAUNCH_KIND_COUNT || s.slot >= LAUNCH_SLOTS_MAX || !launch_uuid_ok(s.uuid) || kvm > 1 ||
 	    argc < 1 || argc > LAUNCH_ARGS_MAX)

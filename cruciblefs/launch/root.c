@@ -26,10 +26,23 @@ static int fail(struct err *e, const char *what, const char *step)
 	return err_set(e, -errno, "root: %s: %s: %s", what, step, strerror(errno));
 }
 
+enum show_how { SHOW_FOLDER, SHOW_DEEP /* with what is mounted below */, SHOW_FILE };
+
+static int make_place(const char *to, bool file)
+{
+	AUTO_FD fd = -1;
+
+	if (!file)
+		return mkdir(to, 0755) < 0 && errno != EEXIST ? -1 : 0;
+	fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	return fd < 0 ? -1 : 0;
+}
+
 /* Should: show the mount behind @fd (or, when it is -1, the host's @path) as @to in the new root, with at least these
  * restrictions. Mustn't: follow a symbolic link at the last step. */
-static int show(int fd, const char *path, const char *to, uint64_t attrs, bool recursive, struct err *e)
+static int show(int fd, const char *path, const char *to, uint64_t attrs, enum show_how how, struct err *e)
 {
+	bool recursive = how == SHOW_DEEP, file = how == SHOW_FILE;
 	struct mount_attr attr = { .attr_set = attrs, .propagation = MS_PRIVATE };
 	unsigned int deep = recursive ? AT_RECURSIVE : 0;
 	AUTO_FD tree = -1;
@@ -41,8 +54,8 @@ static int show(int fd, const char *path, const char *to, uint64_t attrs, bool r
 		return fail(e, path, "open_tree");
 	if (mount_setattr(tree, "", AT_EMPTY_PATH | deep, &attr, sizeof(attr)) < 0)
 		return fail(e, path, "mount_setattr");
-	if (mkdir(to, 0755) < 0 && errno != EEXIST)
-		return fail(e, to, "mkdir");
+	if (make_place(to, file) < 0)
+		return fail(e, to, "make a place");
 	if (move_mount(tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0)
 		return fail(e, to, "move_mount");
 	return 0;
@@ -68,7 +81,8 @@ static int show_system(struct err *e)
 			continue; /* no /lib64 on some machines */
 		if (errno != EINVAL)
 			return fail(e, dirs[i], "readlink");
-		r = show(-1, dirs[i], dirs[i] + 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, true, e);
+		r = show(-1, dirs[i], dirs[i] + 1, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, SHOW_DEEP,
+			 e);
 		if (r < 0)
 			return r;
 	}
@@ -92,7 +106,19 @@ static int show_store(int store_fd, const char *path, const char *to, uint64_t a
 	AUTO_FD fd = open_in_store(store_fd, path, e);
 
 	return fd < 0 ? fd
-		      : show(fd, path, to, attrs | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, false, e);
+		      : show(fd, path, to, attrs | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+			     SHOW_FOLDER, e);
+}
+
+/* Should: let the pager open its own descriptors anew, read-only, and an engine its own memory, to hand it over. Mustn't: show other processes, or anything of the
+ * kernel's. The process namespace is ours, so this is not the host's /proc. */
+static int make_proc(struct err *e)
+{
+	if (mkdir("proc", 0755) < 0)
+		return fail(e, "proc", "mkdir");
+	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY, "subset=pid,hidepid=2") < 0)
+		return fail(e, "proc", "mount");
+	return 0;
 }
 
 static int make_node(const char *path, mode_t mode, dev_t dev, uid_t uid, gid_t gid, struct err *e)
@@ -147,9 +173,64 @@ static int pivot(struct err *e)
 	return 0;
 }
 
-int root_enter(const struct root_plan *p, struct err *e)
+/* -- what each kind sees ------------------------------------------------------------------------- */
+
+static int show_box(const struct root_plan *p, int store, struct err *e)
 {
 	char sandbox[16 + LAUNCH_UUID_LEN + 1];
+	int r;
+
+	snprintf(sandbox, sizeof(sandbox), "sandboxes/%s/box", p->uuid);
+	r = show_store(store, sandbox, "box", 0, e);
+	return r < 0 ? r : show_store(store, "run", "run", MOUNT_ATTR_RDONLY, e);
+}
+
+static int show_engine(const struct root_plan *p, int store, struct err *e)
+{
+	int r = show_store(store, "boot", "boot", MOUNT_ATTR_RDONLY, e);
+
+	if (r == 0 && mkdir("run", 0755) < 0)
+		r = fail(e, "run", "mkdir");
+	if (r == 0) /* read-only does not keep anybody from connecting */
+		r = show_store(store, LAUNCH_BLOCKS_DIR, "run/blocks", MOUNT_ATTR_RDONLY, e);
+	if (r == 0 && p->preload)
+		r = show(-1, p->preload, LAUNCH_PRELOAD_SO + 1,
+			 MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, SHOW_FILE, e);
+	if (r == 0 && p->preload)
+		r = make_proc(e);
+	return r < 0 ? r : make_dev(p, e);
+}
+
+static int show_pager(const struct root_plan *p, int store, struct err *e)
+{
+	int r = show_store(store, "snapstore", "snapstore", MOUNT_ATTR_RDONLY, e);
+
+	(void)p;
+	if (r == 0)
+		r = show_store(store, "disks", "disks", 0, e);
+	if (r == 0) {
+		r = show_store(store, "profiles", "profiles", MOUNT_ATTR_RDONLY, e);
+		if (r == -ENOENT) /* none was built yet; the next pager sees them */
+			r = 0;
+	}
+	return r < 0 ? r : make_proc(e);
+}
+
+static int show_store_writer(const struct root_plan *p, int store, struct err *e)
+{
+	(void)p;
+	return show_store(store, "snapstore", "snapstore", 0, e);
+}
+
+int root_enter(const struct root_plan *p, struct err *e)
+{
+	static int (*const show_kind[])(const struct root_plan *p, int store, struct err *e) = {
+		[LAUNCH_BOX] = show_box,
+		[LAUNCH_ENGINE] = show_engine,
+		[LAUNCH_PAGER] = show_pager,
+		[LAUNCH_STORE] = show_store_writer,
+	};
+	_Static_assert(ARRAY_LEN(show_kind) == LAUNCH_KIND_COUNT, "a root for each kind");
 	AUTO_FD store = -1;
 	int r;
 
@@ -165,17 +246,7 @@ int root_enter(const struct root_plan *p, struct err *e)
 	if (chdir(LAUNCH_RUN_DIR) < 0)
 		return fail(e, LAUNCH_RUN_DIR, "chdir");
 	r = show_system(e);
-	if (r < 0)
-		return r;
-	if (p->kind == LAUNCH_BOX) {
-		snprintf(sandbox, sizeof(sandbox), "sandboxes/%s/box", p->uuid);
-		r = show_store(store, sandbox, "box", 0, e);
-		if (r == 0)
-			r = show_store(store, "run", "run", MOUNT_ATTR_RDONLY, e);
-	} else {
-		r = show_store(store, "boot", "boot", MOUNT_ATTR_RDONLY, e);
-		if (r == 0)
-			r = make_dev(p, e);
-	}
+	if (r == 0)
+		r = show_kind[p->kind](p, store, e);
 	return r < 0 ? r : pivot(e);
 }

@@ -162,8 +162,8 @@ static int list_one(void *arg, const char *name)
 {
 	struct listing *l = arg;
 
-	if (!launch_uuid_ok(name))
-		return 0; /* `daemon` of a delegated base */
+	if (!launch_uuid_ok(name) || launch_uuid_is_ours(name))
+		return 0; /* `daemon` of a delegated base; pager and store */
 	l->n++;
 	return wire_put_str(&l->uuids, name);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Box and engine: started confined, and missed when they end. */
+/* Boxes, engines, the pager and the store: started confined, and missed when they end. */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,15 +18,27 @@
 #include "base/proc.h"
 #include "cruciblefs/launch/launch_priv.h"
 
+#define NICE_ANY   (-20)
 #define NOFILE_MIN 32 /* below that not even the dynamic linker starts */
 
 static const struct {
 	const char *name;    /* of its cgroup, and in words */
-	const char *oom_adj; /* the kernel's OOM killer meets the engine first, never the daemon */
+	const char *oom_adj; /* the kernel's OOM killer meets the engine first, never the daemon or the pager */
+	const char *only;    /* the one uuid that it has; NULL: one each sandbox */
 	bool no_huge_pages;
+	bool rings;		/* io_uring */
+	int nice;		/* at least */
+	uint64_t memlock_bytes; /* 0: as we have it */
 } kinds[] = {
-	[LAUNCH_BOX] = { "box", "100", false },
-	[LAUNCH_ENGINE] = { "engine", "500", true },
+	[LAUNCH_BOX] = { .name = "box", .oom_adj = "100", .nice = NICE_ANY },
+	[LAUNCH_ENGINE] = { .name = "engine", .oom_adj = "500", .no_huge_pages = true, .nice = NICE_ANY },
+	[LAUNCH_PAGER] = { .name = "pager",
+			   .oom_adj = "-500",
+			   .only = LAUNCH_UUID_PAGER,
+			   .rings = true,
+			   .nice = NICE_ANY,
+			   .memlock_bytes = 16u << 20 },
+	[LAUNCH_STORE] = { .name = "store", .oom_adj = "200", .only = LAUNCH_UUID_STORE, .rings = true, .nice = 10 },
 };
 _Static_assert(ARRAY_LEN(kinds) == LAUNCH_KIND_COUNT, "a row for each kind");
 
@@ -42,6 +55,7 @@ struct confinement {
 	const struct launch_spawn *req;
 	struct root_plan root;
 	const struct cgroup_entry *cgroup;
+	bool oom_below_zero;
 };
 
 /* Should: mark who dies first when the host runs out of memory. Mustn't: run after /proc is gone. */
@@ -53,6 +67,18 @@ static int set_oom_adj(const char *adj, struct err *e)
 	return r < 0 ? err_set(e, r, "oom_score_adj: %s", strerror(-r)) : 0;
 }
 
+/* As much as we may give: where our own hard limit is lower and cannot be raised, that. */
+static int set_memlock(uint64_t bytes, struct err *e)
+{
+	struct rlimit rl;
+
+	if (confine_rlimit(RLIMIT_MEMLOCK, "memlock", bytes, NULL) == 0)
+		return 0;
+	if (getrlimit(RLIMIT_MEMLOCK, &rl) < 0)
+		return err_set(e, -errno, "limit memlock: %s", strerror(errno));
+	return confine_rlimit(RLIMIT_MEMLOCK, "memlock", rl.rlim_max, e);
+}
+
 static int set_limits(const struct launch_spawn *req, struct err *e)
 {
 	int r = confine_rlimit(RLIMIT_CORE, "core", 0, e);
@@ -61,7 +87,21 @@ static int set_limits(const struct launch_spawn *req, struct err *e)
 		r = confine_rlimit(RLIMIT_NOFILE, "nofile", req->nofile, e);
 	if (r == 0 && kinds[req->kind].no_huge_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) < 0)
 		r = err_set(e, -errno, "switch huge pages off: %s", strerror(errno));
+	if (r == 0 && kinds[req->kind].memlock_bytes)
+		r = set_memlock(kinds[req->kind].memlock_bytes, e);
+	/* Only down: going up is not ours to do, when we were started lower still. */
+	if (r == 0 && getpriority(PRIO_PROCESS, 0) < kinds[req->kind].nice &&
+	    setpriority(PRIO_PROCESS, 0, kinds[req->kind].nice) < 0)
+		r = err_set(e, -errno, "priority: %s", strerror(errno));
 	return r;
+}
+
+/* Should: take the rings away from whoever has no use for them, since they carry calls past every filter. */
+static int drop_rings(struct err *e)
+{
+	static const char *const rings[] = { "io_uring_setup", "io_uring_enter", "io_uring_register" };
+
+	return confine_seccomp_without(rings, ARRAY_LEN(rings), e);
 }
 
 /* In this order: what needs the host's /proc and cgroupfs; the new root; the host's name; limits; and last, since it
@@ -70,11 +110,12 @@ static int confine(void *arg, struct err *e)
 {
 	const struct confinement *c = arg;
 	static const char host[] = "crucible";
+	const char *adj = kinds[c->req->kind].oom_adj;
 	int r;
 
 	r = cgroup_entry_join(c->cgroup, e);
-	if (r == 0)
-		r = set_oom_adj(kinds[c->req->kind].oom_adj, e);
+	if (r == 0 && (adj[0] != '-' || c->oom_below_zero))
+		r = set_oom_adj(adj, e);
 	if (r == 0)
 		r = root_enter(&c->root, e);
 	if (r == 0 && sethostname(host, strlen(host)) < 0)
@@ -83,6 +124,8 @@ static int confine(void *arg, struct err *e)
 		r = set_limits(c->req, e);
 	if (r == 0)
 		r = confine_drop(c->root.uid, c->root.gid, 0, e);
+	if (r == 0 && !kinds[c->req->kind].rings)
+		r = drop_rings(e);
 	return r;
 }
 
@@ -91,6 +134,8 @@ static int confine(void *arg, struct err *e)
 /* The program's descriptor: pinned at our start, or opened now when it was not there then. */
 static int program(struct launchd *d, enum launch_kind kind, struct err *e)
 {
+	if (!d->cfg.prog[kind])
+		return err_set(e, -ENOENT, "%s: no such program is configured", kinds[kind].name);
 	if (d->prog_fd[kind] < 0)
 		d->prog_fd[kind] = open(d->cfg.prog[kind], O_PATH | O_CLOEXEC);
 	if (d->prog_fd[kind] < 0)
@@ -98,12 +143,34 @@ static int program(struct launchd *d, enum launch_kind kind, struct err *e)
 	return d->prog_fd[kind];
 }
 
+/* The preload library is an engine's, and its socket one of the descriptors that came along. */
+static int check_preload(const struct launchd *d, const struct launch_spawn *req, const struct msg *m, struct err *e)
+{
+	if (!req->ram_bytes)
+		return req->memory_fd ? err_set(e, -EINVAL, "spawn: memory_fd without ram_bytes") : 0;
+	if (req->kind != LAUNCH_ENGINE)
+		return err_set(e, -EINVAL, "spawn: ram_bytes are an engine's");
+	if (req->memory_fd < 3 || req->memory_fd - 3 >= m->nfds - 1)
+		return err_set(e, -EINVAL, "spawn: memory_fd %u is none of its descriptors", req->memory_fd);
+	if (!d->cfg.preload)
+		return err_set(e, -ENOENT, "spawn: no preload library is configured");
+	return 0;
+}
+
 static int check(const struct launchd *d, const struct launch_spawn *req, const struct msg *m, struct err *e)
 {
+	const char *only = kinds[req->kind].only;
+	int r;
+
 	if (m->nfds < 1)
 		return err_set(e, -EBADMSG, "spawn: no descriptor for its output");
-	if (slots_fd(&d->slots, req->slot) < 0)
+	if (only ? strcmp(req->uuid, only) != 0 : launch_uuid_is_ours(req->uuid))
+		return err_set(e, -EINVAL, "spawn: %s is no uuid of a %s", req->uuid, kinds[req->kind].name);
+	if (!only && slots_fd(&d->slots, req->slot) < 0)
 		return err_set(e, -EINVAL, "spawn: slot %u is not allocated", req->slot);
+	r = check_preload(d, req, m, e);
+	if (r < 0)
+		return r;
 	if (req->nofile < NOFILE_MIN)
 		return err_set(e, -EINVAL, "spawn: nofile must be at least %d", NOFILE_MIN);
 	for (const struct child *c = d->children; c; c = c->next)
@@ -113,12 +180,97 @@ static int check(const struct launchd *d, const struct launch_spawn *req, const 
 	return 0;
 }
 
+static uid_t uid_of(const struct launchd *d, const struct launch_spawn *req)
+{
+	switch ((enum launch_kind)req->kind) {
+	case LAUNCH_PAGER:
+		return d->cfg.uid_base + LAUNCH_UID_PAGER;
+	case LAUNCH_STORE:
+		return d->cfg.uid_base + LAUNCH_UID_STORE;
+	case LAUNCH_ENGINE:
+		return d->cfg.uid_base + 2 + 2 * req->slot;
+	default:
+		return d->cfg.uid_base + 1 + 2 * req->slot;
+	}
+}
+
+/* -- what it is given ---------------------------------------------------------------------------- */
+
+struct given {
+	int fds[MSG_FDS_MAX + 2]; /* its 3, 4, … */
+	size_t nfds;
+	char *envp[5]; /* malloc'd */
+};
+
+static void given_fini(struct given *g)
+{
+	for (size_t i = 0; i < ARRAY_LEN(g->envp); i++)
+		free(g->envp[i]);
+}
+
+/* What the preload library in an engine reads (vmm/preload/preload.h). @uffd: its number there, or -1. */
+static int give_env(struct given *g, const struct launch_spawn *req, int uffd)
+{
+	const char *sanitizer = NULL, *library = req->ram_bytes ? LAUNCH_PRELOAD_SO : "";
+	size_t n = 0;
+
+#ifdef __SANITIZE_ADDRESS__
+	sanitizer = getenv("LD_PRELOAD"); /* before ours: it wants to be the first */
+#endif
+	if ((sanitizer || req->ram_bytes) && asprintf(&g->envp[n++], "LD_PRELOAD=%s%s%s", sanitizer ? sanitizer : "",
+						      sanitizer && req->ram_bytes ? ":" : "", library) < 0)
+		goto no_memory;
+	if (!req->ram_bytes)
+		return 0;
+	if (asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_SOCKET=%u", req->memory_fd) < 0 ||
+	    asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_RAM=%" PRIu64, req->ram_bytes) < 0 ||
+	    asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_UFFD=%d", uffd) < 0)
+		goto no_memory;
+	return 0;
+no_memory:
+	g->envp[n - 1] = NULL; /* asprintf() left it undefined */
+	return -ENOMEM;
+}
+
+/* Its descriptors behind the one for its output, then /dev/userfaultfd, then the slot's lock. */
+static int give(struct given *g, const struct launchd *d, const struct launch_spawn *req, const struct msg *m)
+{
+	int uffd = -1;
+
+	memcpy(g->fds, m->fds + 1, (m->nfds - 1) * sizeof(int));
+	g->nfds = m->nfds - 1;
+	if (req->ram_bytes && d->uffd_dev >= 0) {
+		uffd = 3 + (int)g->nfds;
+		g->fds[g->nfds++] = d->uffd_dev;
+	}
+	if (!kinds[req->kind].only)
+		g->fds[g->nfds++] = slots_fd(&d->slots, req->slot);
+	return give_env(g, req, uffd);
+}
+
+static int add_word(struct buf *words, const char *word)
+{
+	int r = words->len ? buf_adds(words, ",") : 0;
+
+	return r < 0 ? r : buf_adds(words, word);
+}
+
+/* What it should have besides the limits of its cgroup, and this machine does not permit. */
+static int add_unenforced(const struct launchd *d, const struct launch_spawn *req, struct buf *unenforced)
+{
+	int r = 0;
+
+	if (req->ram_bytes && d->uffd_dev < 0)
+		r = add_word(unenforced, "userfaultfd");
+	if (r == 0 && kinds[req->kind].oom_adj[0] == '-' && !d->oom_below_zero)
+		r = add_word(unenforced, "oom_score_adj");
+	return r;
+}
+
 /* Make its cgroup, start it in it. On an error nothing of it is left. */
 static int start(struct launchd *d, const struct launch_spawn *req, const struct msg *m, pid_t *ret_pid, int *ret_pidfd,
 		 struct buf *unenforced, struct err *e)
 {
-	uid_t uid = d->cfg.uid_base + 1 + 2 * req->slot + (req->kind == LAUNCH_ENGINE);
-	gid_t gid = req->kind == LAUNCH_ENGINE ? uid : d->cfg.uid_base;
 	const struct cgroup_limits limits = {
 		.memory_bytes = req->memory_bytes,
 		.cpu_percent = req->cpu_percent,
@@ -132,15 +284,17 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 		.root = { .kind = req->kind,
 			  .store = d->cfg.store,
 			  .uuid = req->uuid,
-			  .uid = uid,
-			  .gid = gid,
-			  .kvm = req->kvm },
+			  .uid = uid_of(d, req),
+			  .gid = req->kind == LAUNCH_ENGINE ? uid_of(d, req) : d->cfg.uid_base,
+			  .kvm = req->kvm,
+			  .preload = req->ram_bytes ? d->cfg.preload : NULL },
 		.cgroup = &entry,
+		.oom_below_zero = d->oom_below_zero,
 	};
 	struct proc_spec spec = PROC_SPEC_INIT;
-	char cgroup[LAUNCH_UUID_LEN + 16], *argv[LAUNCH_ARGS_MAX + 1], *envp[2] = { NULL, NULL };
-	AUTO_FREE char *preload = NULL;
-	int fds[MSG_FDS_MAX + 1], r;
+	char cgroup[LAUNCH_UUID_LEN + 16], *argv[LAUNCH_ARGS_MAX + 1];
+	struct given given = { 0 };
+	int r;
 
 	spec.exec_fd = program(d, req->kind, e);
 	if (spec.exec_fd < 0)
@@ -149,29 +303,26 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 	for (size_t i = 0; i < req->argc; i++)
 		argv[i] = (char *)req->argv[i];
 	argv[req->argc] = NULL;
-	/* Its descriptors behind the one for its output, then the slot's lock. */
-	memcpy(fds, m->fds + 1, (m->nfds - 1) * sizeof(int));
-	fds[m->nfds - 1] = slots_fd(&d->slots, req->slot);
-#ifdef __SANITIZE_ADDRESS__
-	if (getenv("LD_PRELOAD") && asprintf(&preload, "LD_PRELOAD=%s", getenv("LD_PRELOAD")) > 0)
-		envp[0] = preload;
-#endif
 	spec.name = kinds[req->kind].name;
 	spec.path = d->cfg.prog[req->kind];
 	spec.argv = argv;
-	spec.envp = envp;
+	spec.envp = given.envp;
 	spec.clone_flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
 	spec.new_session = true;
 	spec.stdio[1] = spec.stdio[2] = m->fds[0];
-	spec.fds = fds;
-	spec.nfds = m->nfds;
 	spec.setup = confine;
 	spec.arg = &conf;
 
 	r = cgroup_make(d->cgroups, cgroup, e);
 	if (r < 0)
 		return r;
-	r = cgroup_limit(d->cgroups, cgroup, &limits, unenforced);
+	r = give(&given, d, req, m);
+	spec.fds = given.fds;
+	spec.nfds = given.nfds;
+	if (r == 0)
+		r = cgroup_limit(d->cgroups, cgroup, &limits, unenforced);
+	if (r == 0)
+		r = add_unenforced(d, req, unenforced);
 	if (r < 0)
 		err_set(e, r, "spawn: %s", strerror(-r));
 	if (r == 0)
@@ -183,6 +334,7 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 	}
 	if (r < 0) /* with the sandbox's own, when it was only for this; else that is busy and stays */
 		cgroup_remove(d->cgroups, cgroup, NULL) == 0 ? cgroup_remove(d->cgroups, req->uuid, NULL) : 0;
+	given_fini(&given);
 	return r;
 }
 

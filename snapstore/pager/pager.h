@@ -51,8 +51,8 @@ enum pager_type {
 	/* {str snapshot, u64 bytes, str parent ("": none)} -> {} fd0: the new template, for the engine. Its holes show
 	 * @parent's pages; "": zeros. -EEXIST, -ENOMEM (budget), -ENOENT the parent is not here. */
 	PAGER_CAPTURE_BEGIN,
-	/* {str machine, str snapshot}: the machine is paused. Copies the pages that it has of its own (written since its
-	 * mapping was made) into the template, and freezes its disk, if it has one, as snapshot @snapshot's.
+	/* {str machine, str snapshot, str disk ("": none)}: the machine is paused. Copies the pages that it has of its own
+	 * (written since its mapping was made) into the template, and freezes the disk as snapshot @snapshot's.
 	 * -> {u64 pages, u64 ns, u32 n, n ranges as in TEMPLATE} fd0: a memfd with one bit a page of what was captured.
 	 * On failure nothing has changed: the template is empty, the disk as before. */
 	PAGER_CAPTURE,
@@ -73,7 +73,7 @@ enum pager_type {
 	PAGER_WORKSET_SET,
 
 	/* -- disks (snapstore/disk/disk.h) ------------------------------------------------------------ */
-	/* {str id, u64 bytes, u64 limit, str snapshot or "", str base name} fd0: the base image */
+	/* {str id, u64 bytes, u64 limit, str snapshot or "", str base name} fd0: the base image, or none: then it is bases/<base name> */
 	PAGER_DISK_CREATE,
 	PAGER_DISK_REMOVE, /* {str id} */
 	PAGER_DISK_EXPORT, /* {str export, str id, u32 uid} */

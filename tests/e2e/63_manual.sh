@@ -10,7 +10,14 @@ mkdir "$RUN/a/exec/slot"
 run a true
 echo true >"$RUN/a/exec/slot/cmd"
 bounded cat "$RUN/a/exec/slot/wait" >/dev/null
-"$PYTHON" -IS "$E2E/manual.py" tree "$TOP/docs/man/cruciblefs.8" "$MNT" a slot || fail "cruciblefs(8) and the tree differ"
+put a '{"script":"while :; do echo on; sleep 0.2; done","timeout_s":600}' # for a fork that has inherited something
+wait_output a on
+take a s
+fork_of s b
+wait_for "what a fork inherited" grep -q on "$RUN/b/inherited/"*.out
+wait_stored s
+compare s
+"$PYTHON" -IS "$E2E/manual.py" tree "$TOP/docs/man/cruciblefs.8" "$MNT" a slot b || fail "cruciblefs(8) and the tree differ"
 stop_daemon
 
 "$PYTHON" -IS "$E2E/manual.py" settings "$TOP/docs/man/crucible.conf.5" >"$DIR/settings"

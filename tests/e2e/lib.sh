@@ -14,7 +14,7 @@
 # and ends by itself: what was started is stopped, and stopping asserts that nothing is left. Run by hand it goes through
 # tests/run.sh, so `tests/e2e/01_hello.sh` is enough.
 #
-#   $MNT $STORE $DIR    the mount, the store and the directory of this test       $RUN = $MNT/run
+#   $MNT $STORE $DIR    the mount, the store and the directory of this test       $RUN = $MNT/run, $SNAPS = $MNT/snapshots
 #   $REC                the record of the last `run`                              $PYTHON, $CRUCIBLE, $LIBEXEC
 #
 # CRUCIBLE_TEST_GO_ON=1: a failed assertion is told and the script goes on, to see all at once; it fails at its end.
@@ -36,6 +36,7 @@ export CRUCIBLE=$BUILD/bin/crucible
 DIR=$CRUCIBLE_TEST_DIR
 MNT=$DIR/mnt
 RUN=$MNT/run
+SNAPS=$MNT/snapshots
 STORE=$DIR/store
 DAEMON_LOG=$DIR/daemon.log
 DAEMON_PID=
@@ -286,9 +287,9 @@ make_store() { # DIR [PROFILE…]: all that the test store has, or these
 	shift
 
 	[ -f "$TESTSTORE/profiles/tiny/root.img" ] || fail "$TESTSTORE holds no profile tiny: make teststore"
-	mkdir -p "$dir/profiles"
+	mkdir -p "$dir/profiles" "$dir/disks/bases"
 	[ $# -gt 0 ] || set -- "${built[@]##*/}"
-	for part in boot "${@/#/profiles/}"; do
+	for part in boot "${@/#/profiles/}" $(for p in "$@"; do jq -r '"disks/bases/" + .base' "$TESTSTORE/profiles/$p/info.json"; done); do
 		cp -al "$TESTSTORE/$part" "$dir/$part" 2>/dev/null && continue
 		rm -rf "${dir:?}/$part"
 		cp -a --reflink=auto --sparse=always "$TESTSTORE/$part" "$dir/$part"
@@ -462,4 +463,89 @@ run() { # SANDBOX TEXT: a command to its end; REC is its record
 
 await() { # SANDBOX [SUBDIRECTORY]
 	REC=$(bounded cat "$RUN/$1${2:+/$2}/wait") || fail "$1: cat wait: exit code $? (error: $(timeout 5 cat "$RUN/$1/error" || :))"
+}
+
+# -- snapshots and forks ------------------------------------------------------------------------------------------
+
+error_of() { # DIRECTORY of a sandbox or a snapshot
+	timeout 5 cat "$1/error" || :
+}
+
+take() { # SANDBOX NAME: a snapshot, and back when it can be forked
+	echo "$2" >"$DIR/.name"
+	bounded dd if="$DIR/.name" of="$RUN/$1/snapshot" conv=notrunc status=none || fail "snapshot $2 of $1: $(error_of "$RUN/$1")"
+}
+
+fork_of() { # SNAPSHOT NAME…: in one write; all of them or none. A number alone makes so many.
+	local snapshot=$1
+
+	shift
+	printf '%s\n' "$@" >"$DIR/.names"
+	bounded dd if="$DIR/.names" of="$SNAPS/$snapshot/fork" bs=64k conv=notrunc status=none || fail "fork of $snapshot: $(error_of "$SNAPS/$snapshot")"
+}
+
+snapshot_is() { # SNAPSHOT WORD
+	local is
+
+	is=$(cat "$SNAPS/$1/status")
+	echo "status of snapshot $1 is $is ($(error_of "$SNAPS/$1"))"
+	[ "$is" = "$2" ]
+}
+
+wait_stored() { # SNAPSHOT…
+	local s
+
+	for s in "$@"; do
+		wait_for "snapshot $s to be stored" snapshot_is "$s" ready
+	done
+}
+
+is_over() { # FILE of outcomes
+	local text
+
+	text=$(cat "$1")
+	[ -n "$text" ] && [[ $text != *'"status":"running"'* ]]
+}
+
+# The comparison of a snapshot with its parent, made when it is not there yet.
+compare() { # SNAPSHOT
+	echo start >"$SNAPS/$1/diff" || fail "diff of $1: $(error_of "$SNAPS/$1")"
+	wait_for "the comparison of $1" grep -qx 'done' "$SNAPS/$1/diff"
+}
+
+# Start what a control file starts (verify, gc) and wait for its end: REC is the outcome.
+outcome() { # FILE
+	bounded dd of="$1" conv=notrunc status=none <<<start || fail "${1#"$MNT"/} cannot be started"
+	wait_for "${1#"$MNT"/} to end" is_over "$1"
+	REC=$(cat "$1")
+}
+
+# The pager and the store's writer of this test's daemon.
+service_pid() { # COMM
+	local p
+
+	for p in $(uid_pids); do
+		[ "$(cat "/proc/$p/comm" 2>/dev/null)" != "$1" ] || {
+			echo "$p"
+			return
+		}
+	done
+	return 1
+}
+
+count() { # DIR
+	find "$1" -mindepth 1 -maxdepth 1 | wc -l
+}
+
+# Uncompressible and known, in the guest's memory. SUM is its check sum.
+# shellcheck disable=SC2034 # read by scripts
+fill_memory() { # SANDBOX MIB
+	run "$1" "head -c $2m /dev/urandom >/dev/shm/pattern && sha256sum </dev/shm/pattern"
+	assert_rec exit_code 0
+	SUM=$(rec stdout)
+}
+
+assert_memory() { # SANDBOX SUM
+	run "$1" 'sha256sum </dev/shm/pattern'
+	assert_eq "$(rec stdout)" "$2" "the pattern in the memory of $1"
 }

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cruciblefs(8) against a live tree, crucible.conf(5) against what the daemon takes. For 63_manual.sh.
 
-    manual.py tree PAGE MOUNT SANDBOX SLOT    every file has its ".It Pa" line with its mode, and every line its file
+    manual.py tree PAGE MOUNT SANDBOX SLOT FORK
+                                              every file has its ".It Pa" line with its mode, and every line its file
     manual.py settings PAGE                   the settings of the page: "key default", a line each
 """
 
@@ -33,9 +34,13 @@ def items(page):
     return found
 
 
-def general(path, sandbox, slot):
+def general(path, sandbox, slot, fork):
     for pattern, name in (
-        (rf"^run/{sandbox}(?=/|$)", "run/ID"),
+        (rf"^run/({sandbox}|{fork})(?=/|$)", "run/ID"),
+        (r"^run/ID/snapshots/[^/]+", "run/ID/snapshots/NAME"),
+        (r"^run/ID/inherited/\d+\.out$", "run/ID/inherited/N.out"),
+        (r"^snapshots/[^/]+", "snapshots/ID"),
+        (r"^snapshots/ID/forks/[^/]+", "snapshots/ID/forks/NAME"),
         (rf"^run/ID/exec/{slot}(?=/|$)", "run/ID/exec/SLOT"),
         (r"^run/ID/exec/\d+(?=/|$)", "run/ID/exec/N"),
         (r"^profiles/[^/]+", "profiles/NAME"),
@@ -46,13 +51,13 @@ def general(path, sandbox, slot):
     return path
 
 
-def live(mount, sandbox, slot):
+def live(mount, sandbox, slot, fork):
     found = {}
     for top, dirs, files in os.walk(mount):
         for name in dirs + files:
             path = os.path.join(top, name)
             st = os.lstat(path)
-            key = general(os.path.relpath(path, mount), sandbox, slot)
+            key = general(os.path.relpath(path, mount), sandbox, slot, fork)
             if os.path.isdir(path) and not os.path.islink(path):
                 key += "/"
             found[key] = None if os.path.islink(path) else st.st_mode & 0o7777
@@ -62,8 +67,8 @@ def live(mount, sandbox, slot):
     return found
 
 
-def tree(page, mount, sandbox, slot):
-    told, there = items(page), live(mount, sandbox, slot)
+def tree(page, mount, sandbox, slot, fork):
+    told, there = items(page), live(mount, sandbox, slot, fork)
     faults = [f"{p}: not in the page" for p in sorted(there.keys() - told.keys())]
     faults += [f"{p}: not in the tree" for p in sorted(told.keys() - there.keys())]
     for path in sorted(there.keys() & told.keys()):
@@ -81,6 +86,6 @@ def settings(page):
 
 
 if sys.argv[1] == "tree":
-    tree(read(sys.argv[2]), *sys.argv[3:6])
+    tree(read(sys.argv[2]), *sys.argv[3:7])
 else:
     settings(read(sys.argv[2]))

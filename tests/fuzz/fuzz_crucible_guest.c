@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the command makes of a guest's bytes: text for a terminal, records, and tar streams that become files.
+/* What the command makes of a guest's bytes: text for a terminal, records, tar streams that become files, and names of
+ * files in a comparison of snapshots.
  * The first byte chooses. What must hold: no control character gets through, a record that is none never gives exit
  * code 0, and nothing is made outside of the directory that is unpacked into. */
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include "tools/crucible/pack.h"
 #include "tools/crucible/printable.h"
 #include "tools/crucible/record.h"
+#include "tools/crucible/snapshot.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -60,6 +62,34 @@ static void record(const uint8_t *data, size_t len)
 	record_fini(&r);
 }
 
+/* As many lines as there are names, each with its letter. */
+static void diff(const uint8_t *data, size_t len)
+{
+	static const char *const keys[] = { "added", "changed", "deleted" };
+	AUTO_JSON *o = NULL;
+	struct buf out;
+	size_t names = 0, lines = 0;
+
+	if (json_parse((const char *)data, len, &o, NULL) < 0 || !json_object_is_type(o, json_type_object))
+		return;
+	buf_init(&out, 1u << 20);
+	if (snapshot_diff_text(o, &out, NULL) == 0) {
+		for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+			struct json_object *list;
+
+			if (json_object_object_get_ex(o, keys[i], &list) && list)
+				names += json_object_array_length(list);
+		}
+		for (size_t i = 0; i < out.len; i++) {
+			must(out.data[i] == '\n' || (out.data[i] >= 0x20 && out.data[i] != 0x7f));
+			must((i > 0 && out.data[i - 1] != '\n') || strchr("AMD", out.data[i]));
+			lines += out.data[i] == '\n';
+		}
+		must(lines == names);
+	}
+	buf_fini(&out);
+}
+
 /* A link that judge() lets pass may not show the neighbour; names that lead out are refused before libarchive sees
  * them. */
 static void tar(const uint8_t *data, size_t len)
@@ -93,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	if (len < 1 || len > 65536)
 		return 0;
-	switch (data[0] % 3) {
+	switch (data[0] % 4) {
 	case 0:
 		text(data + 1, len - 1);
 		break;
@@ -102,6 +132,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		break;
 	case 2:
 		tar(data + 1, len - 1);
+		break;
+	case 3:
+		diff(data + 1, len - 1);
 		break;
 	}
 	return 0;

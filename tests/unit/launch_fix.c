@@ -1,155 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What test_launch.c stands on: the probe, which is this very program started by the launcher, and a launcher with a
- * store of its own. See launch_fix.h. */
-#include <arpa/inet.h>
+/* What the tests of the launcher stand on: a launcher with a store of its own. See launch_fix.h. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <linux/capability.h>
-#include <net/if.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/proc.h"
 #include "tests/unit/launch_fix.h"
-
-/* -- inside ------------------------------------------------------------------------------------- */
-
-static void say_names(const char *dir)
-{
-	DIR *d = opendir(dir);
-	const struct dirent *e;
-
-	while (d && (e = readdir(d)))
-		if (e->d_name[0] != '.')
-			printf("%s: %s\n", dir, e->d_name);
-	if (d)
-		closedir(d);
-}
-
-static void say_errno(const char *what, int r)
-{
-	printf("%s: %s\n", what, r < 0 ? strerrorname_np(errno) : "ok");
-}
-
-static int connect_to(const char *path)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
-	if (s >= 0 && connect(s, (const struct sockaddr *)&sa, sizeof(sa)) < 0)
-		fd_close(&s);
-	return s;
-}
-
-static void report(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct caps[2];
-	struct sockaddr_in inet = { .sin_family = AF_INET,
-				    .sin_port = htons(53),
-				    .sin_addr.s_addr = htonl(0x08080808) };
-	const struct if_nameindex *nets = if_nameindex();
-	struct rlimit core, nofile;
-	struct utsname uts;
-	gid_t groups[8];
-	uid_t r, e, s;
-	gid_t rg, eg, sg;
-	int udp, n = 0;
-
-	getresuid(&r, &e, &s);
-	getresgid(&rg, &eg, &sg);
-	printf("uids: %u %u %u\ngids: %u %u %u\ngroups: %d\n", r, e, s, rg, eg, sg, getgroups(8, groups));
-	memset(caps, 0xff, sizeof(caps));
-	syscall(SYS_capget, &head, caps);
-	printf("caps: %x %x %x\n", caps[0].permitted | caps[1].permitted, caps[0].effective | caps[1].effective,
-	       caps[0].inheritable | caps[1].inheritable);
-	for (unsigned long c = 0; c < 64; c++)
-		n += prctl(PR_CAPBSET_READ, c, 0, 0, 0) == 1;
-	printf("bounding: %d\nno_new_privs: %d\npid: %d\n", n, prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), (int)getpid());
-	printf("session: %d\nthp_disable: %d\n", getsid(0) == getpid(), prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0));
-	getrlimit(RLIMIT_CORE, &core);
-	getrlimit(RLIMIT_NOFILE, &nofile);
-	printf("core: %llu\nnofile: %llu\n", (unsigned long long)core.rlim_max, (unsigned long long)nofile.rlim_max);
-	uname(&uts);
-	printf("host: %s\n", uts.nodename);
-	for (; nets && nets->if_index; nets++)
-		printf("net: %s\n", nets->if_name);
-	udp = socket(AF_INET, SOCK_DGRAM, 0);
-	say_errno("route", udp < 0 ? -1 : connect(udp, (const struct sockaddr *)&inet, sizeof(inet)));
-	close(udp);
-	for (int fd = 0; fd < 64; fd++)
-		if (fcntl(fd, F_GETFD) >= 0)
-			printf("fd: %d\n", fd);
-	for (char **v = environ; *v; v++)
-		if (strncmp(*v, "LD_PRELOAD=", 11) != 0)
-			printf("env: %s\n", *v);
-	say_names("/");
-	say_names("/dev");
-	say_names("/box");
-	say_names("/run");
-	say_names("/boot");
-	say_errno("write /", open("/x", O_CREAT | O_WRONLY, 0600));
-	say_errno("write /usr", open("/usr/x", O_CREAT | O_WRONLY, 0600));
-	say_errno("write /run", open("/run/x", O_CREAT | O_WRONLY, 0600));
-	say_errno("write /box", open("/box/x", O_CREAT | O_WRONLY, 0600));
-	say_errno("open /dev/kvm", open("/dev/kvm", O_RDWR));
-	say_errno("open /dev/null", open("/dev/null", O_RDWR));
-	say_errno("setresuid 0", setresuid(0, 0, 0));
-	say_errno("mount", mount("x", "/usr", "tmpfs", 0, NULL));
-	printf("end\n");
-	fflush(stdout);
-}
-
-void fix_probe(int argc, char **argv)
-{
-	const char *what = argc > 1 ? argv[1] : "sleep";
-	char c;
-
-	if (!strcmp(what, "report"))
-		report();
-	else if (!strcmp(what, "exit"))
-		_exit((int)strtol(argv[2], NULL, 10));
-	else if (!strcmp(what, "forbidden"))
-		syscall(SYS_swapoff, "/x"); /* of no list */
-	else if (!strcmp(what, "connect")) {
-		/* Each byte on descriptor 3 is an order to connect once more; the answer is the result. */
-		while (read(3, &c, 1) == 1) {
-			int s = connect_to("/run/daemon.sock");
-
-			c = s < 0 ? 'n' : 'y';
-			fd_close(&s);
-			if (write(3, &c, 1) != 1)
-				break;
-		}
-	} else if (!strcmp(what, "forks")) {
-		/* Children that hear nothing but SIGKILL, as a guest that took over would leave. */
-		for (int i = 0; i < 8; i++)
-			if (fork() == 0) {
-				signal(SIGTERM, SIG_IGN);
-				for (;;)
-					pause();
-			}
-		printf("end\n");
-		fflush(stdout);
-	}
-	for (;;)
-		pause();
-}
 
 /* -- the fixture --------------------------------------------------------------------------------- */
 
@@ -273,6 +138,63 @@ struct launch_spawn fix_spawn_of(enum launch_kind kind, uint32_t slot, const cha
 	return s;
 }
 
+bool fix_says(const char *text, const char *line)
+{
+	size_t len = strlen(line);
+
+	for (const char *p = text; (p = strstr(p, line)); p++)
+		if ((p == text || p[-1] == '\n') && p[len] == '\n')
+			return true;
+	return false;
+}
+
+unsigned int fix_count_lines(const char *text, const char *start)
+{
+	unsigned int n = 0;
+
+	for (const char *p = text; (p = strstr(p, start)); p++)
+		n += p == text || p[-1] == '\n';
+	return n;
+}
+
+void fix_common_checks(const char *out)
+{
+	assert_says(out, "groups: 0");
+	assert_says(out, "caps: 0 0 0");
+	assert_says(out, "bounding: 0");
+	assert_says(out, "no_new_privs: 1");
+	assert_says(out, "pid: 1");
+	assert_says(out, "session: 1");
+	assert_says(out, "core: 0");
+	assert_says(out, "nofile: 256");
+	assert_says(out, "host: crucible");
+	assert_says(out, "net: lo");
+	assert_int_equal(fix_count_lines(out, "net: "), 1);
+	assert_says(out, "route: ENETUNREACH");
+	assert_int_equal(fix_count_lines(out, "env: "), 0);
+	assert_says(out, "write /: EROFS");
+	assert_says(out, "setresuid 0: EPERM");
+	assert_says(out, "mount: EPERM");
+	assert_false(fix_says(out, "/: proc"));
+	assert_false(fix_says(out, "/: etc"));
+	assert_false(fix_says(out, "/: tmp"));
+	assert_false(fix_says(out, "write /usr: ok"));
+}
+
+void fix_oom_adj(pid_t pid, char out[16])
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, out, 15);
+	assert_true(n > 0);
+	out[n] = '\0';
+	close(fd);
+}
+
 /* The text that comes through a pipe up to the line "end". */
 static void read_to_end(int fd, char *out, size_t cap)
 {
@@ -348,6 +270,12 @@ void fix_start_launcher(struct fix *f, const char *engine)
 			 exe,
 			 (char *)"--engine",
 			 (char *)(engine ? engine : exe),
+			 (char *)"--pager",
+			 exe,
+			 (char *)"--store-writer",
+			 exe,
+			 (char *)"--preload",
+			 f->preload,
 			 NULL };
 	struct proc_spec spec = PROC_SPEC_INIT;
 	struct err e = { 0 };
@@ -387,6 +315,49 @@ void fix_stop_launcher(struct fix *f)
 	assert_int_equal(status, 0);
 }
 
+/* As the daemon's root part does. */
+static void make_owned(struct fix *f, const char *name, mode_t mode, uid_t uid)
+{
+	char path[160];
+
+	snprintf(path, sizeof(path), "%s/%s", f->store, name);
+	make_dir(path);
+	assert_int_equal(chown(path, uid, UID_BASE), 0);
+	assert_int_equal(chmod(path, mode), 0);
+}
+
+/* Where a library that we are linked to lies. */
+static void library_path(const char *name, char *out, size_t cap)
+{
+	AUTO_FREE char *maps = NULL;
+	char *at;
+
+	assert_int_equal(fd_slurp(AT_FDCWD, "/proc/self/maps", 1u << 20, &maps, NULL), 0);
+	at = strstr(maps, name);
+	assert_non_null(at);
+	at[strcspn(at, "\n")] = '\0';
+	while (at > maps && at[-1] != ' ')
+		at--;
+	assert_true(snprintf(out, cap, "%s", at) < (int)cap);
+}
+
+/* Any library will do; the tests' own is there. */
+static void make_preload(struct fix *f)
+{
+	char path[PATH_MAX];
+	AUTO_FD in = -1;
+	AUTO_FD out = -1;
+
+	library_path("/libcmocka", path, sizeof(path));
+	in = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(f->preload, sizeof(f->preload), "%s/any.so", f->dir);
+	out = open(f->preload, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0755);
+	assert_true(in >= 0 && out >= 0);
+	while (copy_file_range(in, NULL, out, NULL, 1u << 20, 0) > 0)
+		;
+	assert_true(lseek(out, 0, SEEK_END) > 4096);
+}
+
 static void make_store(struct fix *f)
 {
 	char path[160];
@@ -416,6 +387,12 @@ static void make_store(struct fix *f)
 	assert_int_equal(chmod(path, 0755), 0);
 	snprintf(path, sizeof(path), "%s/boot/vmlinuz", f->store);
 	close(open(path, O_CREAT | O_WRONLY, 0644));
+	make_owned(f, "snapstore", 02750, UID_BASE + LAUNCH_UID_STORE);
+	make_owned(f, "snapstore/format", 0750, UID_BASE + LAUNCH_UID_STORE);
+	make_owned(f, "disks", 02770, UID_BASE + LAUNCH_UID_PAGER);
+	make_owned(f, "profiles", 0755, 0);
+	make_owned(f, "blocks", 0700, UID_BASE);
+	make_owned(f, LAUNCH_BLOCKS_DIR, 0711, UID_BASE);
 }
 
 int fix_setup(void **state)
@@ -426,6 +403,14 @@ int fix_setup(void **state)
 	f->fd = f->answer_fd = -1;
 	snprintf(f->cgroup, sizeof(f->cgroup), "test-%d-%u", (int)getpid(), nth++);
 	make_store(f);
+	make_preload(f);
+#ifdef __SANITIZE_ADDRESS__
+	/* The probe is instrumented, which no engine is: its runtime wants to come before any library. */
+	char asan[PATH_MAX];
+
+	library_path("/libasan", asan, sizeof(asan));
+	setenv("LD_PRELOAD", asan, 1);
+#endif
 	*state = f;
 	fix_start_launcher(f, NULL);
 	return 0;
@@ -459,7 +444,7 @@ static bool cgroup_left(const struct fix *f)
 /* What a failed test left running, without the launcher's help. */
 static void sweep(const struct fix *f)
 {
-	static const char *const uuids[] = { UUID_A, UUID_B };
+	static const char *const uuids[] = { UUID_A, UUID_B, LAUNCH_UUID_PAGER, LAUNCH_UUID_STORE };
 	uint64_t end = now_ns() + DEADLINE_NS;
 	struct cgroup_root *c;
 
@@ -483,6 +468,8 @@ int fix_teardown(void **state)
 	if (f->l) {
 		fix_call_str(f, LAUNCH_KILL, UUID_A);
 		fix_call_str(f, LAUNCH_KILL, UUID_B);
+		fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_PAGER);
+		fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_STORE);
 		fix_stop_launcher(f);
 	}
 	left = cgroup_left(f);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A launcher of the same build with a store, a mount point and a cgroup name of its own, and the test program itself as
- * box and engine. Failures end the test (cmocka's assertions). */
+ * all that it starts. Failures end the test (cmocka's assertions). */
 #ifndef CRUCIBLE_TESTS_LAUNCH_FIX_H
 #define CRUCIBLE_TESTS_LAUNCH_FIX_H
 
@@ -25,7 +25,7 @@ struct exit_seen {
 };
 
 struct fix {
-	char dir[64], store[96], mnt[96], cgroup[32];
+	char dir[64], store[96], mnt[96], cgroup[32], preload[96];
 	pid_t pid;
 	int fd; /* the daemon's end, until launcher_new() */
 	struct loop *loop;
@@ -42,8 +42,8 @@ struct fix {
 	int answer_fd;
 };
 
-/* What main() becomes when it is started as "probe": argv[1] is what to do: sleep, report, exit N, forbidden, connect,
- * forks. */
+/* What main() becomes when it is started as "probe": argv[1] is what to do: sleep, report, serve, exit N, forbidden,
+ * connect, forks. */
 void fix_probe(int argc, char **argv) __attribute__((noreturn));
 
 int fix_setup(void **state);	/* a store with UUID_A and UUID_B, and a launcher */
@@ -64,6 +64,18 @@ struct launch_spawn fix_spawn_of(enum launch_kind kind, uint32_t slot, const cha
 /* @unenforced: 64 bytes or NULL. */
 int fix_spawn(struct fix *f, const struct launch_spawn *s, const int *fds, size_t nfds, pid_t *ret_pid,
 	      char *unenforced);
+/* What a probe said: whether there is that line; how many begin so; what holds for all that is started; its pid's
+ * oom_score_adj as the kernel writes it. */
+bool fix_says(const char *text, const char *line);
+unsigned int fix_count_lines(const char *text, const char *start);
+void fix_common_checks(const char *text);
+void fix_oom_adj(pid_t pid, char out[16]);
+#define assert_says(text, line)                                         \
+	do {                                                            \
+		if (!fix_says(text, line))                              \
+			fail_msg("no line \"%s\" in:\n%s", line, text); \
+	} while (0)
+
 /* Start a probe and return what it says up to the line "end". */
 pid_t fix_spawn_reporting(struct fix *f, const struct launch_spawn *s, char *out, size_t cap);
 

@@ -173,7 +173,7 @@ static void kernel_trees_and_mounts_are_left_out(void **state)
 /* Deeper than there are descriptors, and than a path is long. */
 static void deep_trees_end_in_words(void **state)
 {
-	char want[] = "path is too long\n";
+	char want[] = "has a path that is too long\n";
 	struct cmd *c;
 	int fd = open(host->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 

@@ -152,6 +152,37 @@ static void forbidden_after_exec(void)
 	execl("/bin/mkdir", "mkdir", "/tmp/crucible-test-confine-never", (char *)NULL);
 }
 
+/* On top of a list that has it, through an exec. */
+static void taken_away(void)
+{
+	static const char *const gone[] = { "getppid", "no_such_call" };
+	static const char *const list[] = { "getppid", "getpid", "exit_group", "write" };
+	struct err e = { 0 };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(syscall(SYS_getppid) > 0);
+	check(confine_seccomp_without(gone, ARRAY_LEN(gone), &e) == 0);
+	check(syscall(SYS_getppid) < 0 && errno == ENOSYS);
+	check(confine_seccomp(list, ARRAY_LEN(list), &e) == 0); /* the stricter one holds */
+	check(syscall(SYS_getppid) < 0 && errno == ENOSYS);
+	check(syscall(SYS_getpid) > 0);
+}
+
+static void test_seccomp_without(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(taken_away), 0);
+}
+
+static void test_has(void **state)
+{
+	(void)state;
+	assert_true(confine_has(0));
+	assert_false(confine_has(CONFINE_CAP(63)));
+	assert_int_equal(confine_has(CONFINE_CAP(CAP_KILL)), (caps(0) & CONFINE_CAP(CAP_KILL)) != 0);
+	assert_int_equal(confine_has(CONFINE_CAP(CAP_SYSLOG)), (caps(0) & CONFINE_CAP(CAP_SYSLOG)) != 0);
+}
+
 static void test_seccomp(void **state)
 {
 	int status;
@@ -167,7 +198,12 @@ static void test_seccomp(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest plain[] = { cmocka_unit_test(test_rlimit), cmocka_unit_test(test_seccomp) };
+	const struct CMUnitTest plain[] = {
+		cmocka_unit_test(test_rlimit),
+		cmocka_unit_test(test_seccomp),
+		cmocka_unit_test(test_seccomp_without),
+		cmocka_unit_test(test_has),
+	};
 	const struct CMUnitTest as_root[] = { cmocka_unit_test(test_drop) };
 	const char *must = getenv("CRUCIBLE_MUST_RUN");
 	int failed = cmocka_run_group_tests_name("confine", plain, NULL, NULL);

@@ -22,55 +22,6 @@
 
 /* -- confinement ---------------------------------------------------------------------------------- */
 
-#define assert_says(text, line)                                         \
-	do {                                                            \
-		if (!says(text, line))                                  \
-			fail_msg("no line \"%s\" in:\n%s", line, text); \
-	} while (0)
-
-static bool says(const char *text, const char *line)
-{
-	size_t len = strlen(line);
-
-	for (const char *p = text; (p = strstr(p, line)); p++)
-		if ((p == text || p[-1] == '\n') && p[len] == '\n')
-			return true;
-	return false;
-}
-
-static unsigned int count_lines(const char *text, const char *start)
-{
-	unsigned int n = 0;
-
-	for (const char *p = text; (p = strstr(p, start)); p++)
-		n += p == text || p[-1] == '\n';
-	return n;
-}
-
-static void common_checks(const char *out)
-{
-	assert_says(out, "groups: 0");
-	assert_says(out, "caps: 0 0 0");
-	assert_says(out, "bounding: 0");
-	assert_says(out, "no_new_privs: 1");
-	assert_says(out, "pid: 1");
-	assert_says(out, "session: 1");
-	assert_says(out, "core: 0");
-	assert_says(out, "nofile: 256");
-	assert_says(out, "host: crucible");
-	assert_says(out, "net: lo");
-	assert_int_equal(count_lines(out, "net: "), 1);
-	assert_says(out, "route: ENETUNREACH");
-	assert_int_equal(count_lines(out, "env: "), 0);
-	assert_says(out, "write /: EROFS");
-	assert_says(out, "setresuid 0: EPERM");
-	assert_says(out, "mount: EPERM");
-	assert_false(says(out, "/: proc"));
-	assert_false(says(out, "/: etc"));
-	assert_false(says(out, "/: tmp"));
-	assert_false(says(out, "write /usr: ok"));
-}
-
 static bool same_namespace(pid_t pid, const char *which)
 {
 	char a[64], b[64], ours[64] = "", theirs[64] = "";
@@ -88,11 +39,10 @@ static void test_box_confined(void **state)
 	uint32_t slot = fix_new_slot(f);
 	struct launch_spawn s = fix_spawn_of(LAUNCH_BOX, slot, UUID_A, "report");
 	static const char *const ns[] = { "mnt", "pid", "net", "ipc", "uts" };
-	char out[16384], line[64], path[64], adj[16] = "";
-	int fd;
+	char out[16384], line[64], adj[16];
 	pid_t pid = fix_spawn_reporting(f, &s, out, sizeof(out));
 
-	common_checks(out);
+	fix_common_checks(out);
 	snprintf(line, sizeof(line), "uids: %u %u %u", UID_BASE + 1 + 2 * slot, UID_BASE + 1 + 2 * slot,
 		 UID_BASE + 1 + 2 * slot);
 	assert_says(out, line);
@@ -101,20 +51,18 @@ static void test_box_confined(void **state)
 	assert_says(out, "/: usr");
 	assert_says(out, "/: box");
 	assert_says(out, "/: run");
-	assert_false(says(out, "/: dev"));
-	assert_false(says(out, "/: boot"));
+	assert_false(fix_says(out, "/: dev"));
+	assert_false(fix_says(out, "/: boot"));
 	assert_says(out, "write /box: ok");
 	assert_says(out, "write /run: EROFS");
 	assert_says(out, "thp_disable: 0");
+	assert_says(out, "ring: ENOSYS");
 	/* 0 1 2 and the slot's lock */
 	assert_says(out, "fd: 3");
-	assert_int_equal(count_lines(out, "fd: "), 4);
+	assert_int_equal(fix_count_lines(out, "fd: "), 4);
 	for (size_t i = 0; i < ARRAY_LEN(ns); i++)
 		assert_false(same_namespace(pid, ns[i]));
-	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
-	fd = open(path, O_RDONLY);
-	assert_true(read(fd, adj, sizeof(adj) - 1) > 0);
-	close(fd);
+	fix_oom_adj(pid, adj);
 	assert_string_equal(adj, "100\n");
 }
 
@@ -123,13 +71,12 @@ static void test_engine_confined(void **state)
 	struct fix *f = *state;
 	uint32_t slot = fix_new_slot(f);
 	struct launch_spawn s = fix_spawn_of(LAUNCH_ENGINE, slot, UUID_A, "report");
-	char out[16384], line[64], path[64], adj[16] = "";
+	char out[16384], line[64], adj[16];
 	pid_t pid;
-	int fd;
 
 	s.kvm = access("/dev/kvm", F_OK) == 0;
 	pid = fix_spawn_reporting(f, &s, out, sizeof(out));
-	common_checks(out);
+	fix_common_checks(out);
 	snprintf(line, sizeof(line), "uids: %u %u %u", UID_BASE + 2 + 2 * slot, UID_BASE + 2 + 2 * slot,
 		 UID_BASE + 2 + 2 * slot);
 	assert_says(out, line);
@@ -137,18 +84,18 @@ static void test_engine_confined(void **state)
 		 UID_BASE + 2 + 2 * slot);
 	assert_says(out, line);
 	assert_says(out, "/boot: vmlinuz");
-	assert_false(says(out, "/: box"));
-	assert_false(says(out, "/: run"));
+	assert_false(fix_says(out, "/: box"));
+	assert_says(out, "/: run");
+	assert_int_equal(fix_count_lines(out, "/run: "), 1);
+	assert_says(out, "/run: blocks");
+	assert_says(out, "ring: ENOSYS");
 	assert_says(out, "open /dev/null: ok");
 	assert_says(out, "/dev: urandom");
-	assert_int_equal(count_lines(out, "/dev: "), s.kvm ? 3 : 2);
+	assert_int_equal(fix_count_lines(out, "/dev: "), s.kvm ? 3 : 2);
 	if (s.kvm) /* it may be there and not work (ENODEV), but it is ours to open */
-		assert_false(says(out, "open /dev/kvm: EACCES") || says(out, "open /dev/kvm: EPERM"));
+		assert_false(fix_says(out, "open /dev/kvm: EACCES") || fix_says(out, "open /dev/kvm: EPERM"));
 	assert_says(out, "thp_disable: 1");
-	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
-	fd = open(path, O_RDONLY);
-	assert_true(read(fd, adj, sizeof(adj) - 1) > 0);
-	close(fd);
+	fix_oom_adj(pid, adj);
 	assert_string_equal(adj, "500\n");
 }
 

@@ -35,6 +35,8 @@ static void test_spawn_round_trip(void **state)
 	s.cpu_percent = 250;
 	s.pids = 77;
 	s.io_bytes_per_s = 1u << 30;
+	s.ram_bytes = 512ull << 20;
+	s.memory_fd = 7;
 	s.argv[s.argc++] = "";
 	buf_init(&b, MSG_MAX);
 	assert_int_equal(launch_spawn_encode(&s, &b), 0);
@@ -47,6 +49,8 @@ static void test_spawn_round_trip(void **state)
 	assert_int_equal(back.cpu_percent, 250);
 	assert_int_equal(back.pids, 77);
 	assert_int_equal(back.nofile, 256);
+	assert_true(back.ram_bytes == 512ull << 20);
+	assert_int_equal(back.memory_fd, 7);
 	assert_int_equal(back.argc, 3);
 	assert_string_equal(back.argv[0], "probe");
 	assert_string_equal(back.argv[1], "-m");
@@ -104,6 +108,16 @@ static void test_spawn_bounds_ebadmsg(void **state)
 	free(big);
 }
 
+static void test_uuids(void **state)
+{
+	(void)state;
+	assert_true(launch_uuid_ok(LAUNCH_UUID_PAGER) && launch_uuid_ok(LAUNCH_UUID_STORE) && launch_uuid_ok(UUID_A));
+	assert_true(launch_uuid_is_ours(LAUNCH_UUID_PAGER) && launch_uuid_is_ours(LAUNCH_UUID_STORE));
+	assert_false(launch_uuid_is_ours(UUID_A));
+	/* Behind the last slot's, and not its neighbour's. */
+	assert_true(LAUNCH_UID_PAGER > 2 + 2 * (LAUNCH_SLOTS_MAX - 1) && LAUNCH_UID_STORE != LAUNCH_UID_PAGER);
+}
+
 static void test_stat_round_trip(void **state)
 {
 	struct launch_stat s = { 1, 2, 3, 4, 5, 6, UINT64_MAX }, back;
@@ -127,6 +141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_spawn_round_trip),
 		cmocka_unit_test(test_spawn_bounds_ebadmsg),
+		cmocka_unit_test(test_uuids),
 		cmocka_unit_test(test_stat_round_trip),
 	};
 

@@ -18,12 +18,19 @@ enum opt_id {
 	/* Of a sandbox that is made. */
 	OPT_PROFILE,
 	OPT_FROM,
+	OPT_SNAPSHOT,
 	OPT_VCPUS,
 	OPT_MEMORY,
 	OPT_DISK,
 	OPT_LIFETIME, /* --timeout of `sandbox create` */
 	OPT_NAME,
 	OPT_KEEP,
+	/* Of snapshots and forks. */
+	OPT_TREE,
+	OPT_WAIT,
+	OPT_FORKS, /* --count of `fork` */
+	OPT_NAMES, /* --name of `fork` */
+	OPT_DISK_ONLY,
 	/* Of a command in a sandbox. */
 	OPT_TIMEOUT,
 	OPT_ENV,

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 
 #define EXEC_OPTS OPT_TIMEOUT, OPT_ENV, OPT_CWD, OPT_USER, OPT_INTERACTIVE, OPT_TTY
-#define MAKE_OPTS OPT_PROFILE, OPT_FROM, OPT_VCPUS, OPT_MEMORY, OPT_DISK
+#define MAKE_OPTS OPT_PROFILE, OPT_FROM, OPT_SNAPSHOT, OPT_VCPUS, OPT_MEMORY, OPT_DISK
 
 const struct command commands[] = {
 	{
@@ -118,6 +118,100 @@ const struct command commands[] = {
 		.flags = COMMAND_MOUNT,
 		.min = 2,
 		.max = 2,
+	},
+	{
+		.name = "snapshot create",
+		.words = "SANDBOX [NAME]",
+		.summary = "freeze a sandbox's memory and disk; print the snapshot's name",
+		.details =
+			"The sandbox pauses for some milliseconds and goes on. The snapshot can be forked at once; behind it is\n"
+			"stored, and then its status is `ready`.",
+		.run = cmd_snapshot_create,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 2,
+		.opts = { OPT_WAIT },
+	},
+	{
+		.name = "snapshot ls",
+		.words = "",
+		.summary = "list snapshots",
+		.run = cmd_snapshot_ls,
+		.flags = COMMAND_MOUNT,
+		.opts = { OPT_TREE },
+	},
+	{
+		.name = "snapshot inspect",
+		.words = "ID",
+		.summary = "show all that is known of a snapshot",
+		.run = cmd_snapshot_inspect,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 1,
+	},
+	{
+		.name = "snapshot diff",
+		.words = "ID",
+		.summary = "list the files that it has otherwise than its parent",
+		.details =
+			"A line each: A for added, M for changed, D for deleted. The first time they are compared, which takes a while.",
+		.run = cmd_snapshot_diff,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 1,
+	},
+	{
+		.name = "snapshot verify",
+		.words = "ID",
+		.summary = "read and check every page of it",
+		.run = cmd_snapshot_verify,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 1,
+	},
+	{
+		.name = "snapshot rm",
+		.words = "ID…",
+		.summary = "remove snapshots; what grew out of them lives on",
+		.run = cmd_snapshot_rm,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = ~0u,
+		.opts = { OPT_FORCE },
+	},
+	{
+		.name = "fork",
+		.words = "SNAPSHOT",
+		.summary = "make sandboxes that go on from a snapshot; print their ids",
+		.details =
+			"All of them are made, or none. They answer when this returns. What ran in the snapshot runs on in each,\n"
+			"with entropy, machine-id, host name and clock of its own.",
+		.run = cmd_fork,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 1,
+		.opts = { OPT_FORKS, OPT_NAMES, OPT_DISK_ONLY },
+	},
+	{
+		.name = "store stat",
+		.words = "",
+		.summary = "what the store of snapshots holds",
+		.run = cmd_store_stat,
+		.flags = COMMAND_MOUNT,
+	},
+	{
+		.name = "store verify",
+		.words = "",
+		.summary = "read and check everything in the store (as root)",
+		.run = cmd_store_verify,
+		.flags = COMMAND_MOUNT,
+	},
+	{
+		.name = "store gc",
+		.words = "",
+		.summary = "give back what no snapshot needs (as root)",
+		.run = cmd_store_gc,
+		.flags = COMMAND_MOUNT,
 	},
 	{
 		.name = "logs",

@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible sandbox inspect: everything that the tree says of a sandbox, as one record. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fd.h"
 #include "tools/crucible/command.h"
-#include "tools/crucible/printable.h"
+#include "tools/crucible/fields.h"
 #include "tools/crucible/sbx.h"
 #include "tools/crucible/tree.h"
-
-static int put(struct json_object *o, const char *key, struct json_object *v)
-{
-	if (v && json_object_object_add(o, key, v) == 0)
-		return 0;
-	json_object_put(v);
-	return -ENOMEM;
-}
 
 /* A file with one number or word becomes a member of the same name. */
 static int add_limit(void *arg, int parent, const char *name)
@@ -31,8 +22,8 @@ static int add_limit(void *arg, int parent, const char *name)
 	errno = 0;
 	v = strtoull(text, &end, 10);
 	if (end != text && !*end && !errno)
-		return put(arg, name, json_object_new_uint64(v));
-	return put(arg, name, json_object_new_string(text));
+		return fields_put(arg, name, json_object_new_uint64(v));
+	return fields_put(arg, name, json_object_new_string(text));
 }
 
 static int gather(struct sbx *s, struct json_object **ret, struct err *e)
@@ -47,14 +38,14 @@ static int gather(struct sbx *s, struct json_object **ret, struct err *e)
 		return err_wrap(e, "sandbox \"%s\"", s->id);
 	r = tree_word(s->dir, "status", word, sizeof(word));
 	if (r == 0)
-		r = put(o, "status", json_object_new_string(word));
+		r = fields_put(o, "status", json_object_new_string(word));
 	if (r == 0)
 		r = tree_word(s->dir, "error", word, sizeof(word));
 	if (r == 0)
-		r = put(o, "error", json_object_new_string(word));
+		r = fields_put(o, "error", json_object_new_string(word));
 	limits = json_object_new_object();
 	if (r == 0)
-		r = put(o, "limits", limits);
+		r = fields_put(o, "limits", limits);
 	else
 		json_object_put(limits);
 	if (r == 0)
@@ -62,32 +53,12 @@ static int gather(struct sbx *s, struct json_object **ret, struct err *e)
 	if (r < 0)
 		return err_set(e, r, "sandbox \"%s\": %s", s->id, strerror(-r));
 	if (tree_json(s->dir, "usage.json", &usage, NULL) == 0)
-		r = put(o, "usage", json_object_get(usage));
+		r = fields_put(o, "usage", json_object_get(usage));
 	if (r < 0)
 		return err_set(e, r, "no memory");
 	*ret = o;
 	o = NULL;
 	return 0;
-}
-
-/* For people: "key: value" lines, members of members with a dot between. */
-static void show(const char *prefix, struct json_object *o)
-{
-	json_object_object_foreach(o, key, v) {
-		char name[128];
-
-		snprintf(name, sizeof(name), "%s%s%s", prefix, *prefix ? "." : "", key);
-		if (json_object_is_type(v, json_type_object)) {
-			show(name, v);
-		} else {
-			char *text = strdup(json_object_is_type(v, json_type_string) ? json_object_get_string(v)
-										     : json_line(v));
-
-			if (text)
-				printf("%-28s %s\n", printable_line(name), *text ? printable_line(text) : "-");
-			free(text);
-		}
-	}
 }
 
 int cmd_sandbox_inspect(struct cli *c)
@@ -104,6 +75,6 @@ int cmd_sandbox_inspect(struct cli *c)
 		return r;
 	if (c->json)
 		return print_json(c, json_object_get(o));
-	show("", o);
+	fields_show(o);
 	return 0;
 }

@@ -9,6 +9,7 @@
 
 #include "base/fd.h"
 #include "tools/crucible/command.h"
+#include "tools/crucible/fields.h"
 #include "tools/crucible/table.h"
 #include "tools/crucible/tree.h"
 
@@ -17,27 +18,6 @@ struct listing {
 	struct json_object *all; /* -o json, else NULL */
 	int64_t now;		 /* wall clock, seconds */
 };
-
-/* "2026-01-31T12:00:00.123Z" -> how long ago, in words; NULL when it is no such text. */
-static const char *age_of(const char *created, int64_t now, char out[24])
-{
-	struct tm tm = { 0 };
-	const char *end = strptime(created, "%Y-%m-%dT%H:%M:%S", &tm);
-	int64_t then = end ? (int64_t)timegm(&tm) : 0;
-
-	if (!end || then > now)
-		return NULL;
-	return table_age((uint64_t)(now - then), out);
-}
-
-static const char *member(struct json_object *o, const char *key)
-{
-	const char *text = NULL;
-
-	if (o)
-		json_get_str(o, key, &text, NULL);
-	return text;
-}
 
 static int add_json(struct listing *l, const char *name, const char *status, struct json_object *info)
 {
@@ -69,9 +49,8 @@ static int add_one(void *arg, int run, const char *name)
 		return add_json(l, name, status, info);
 	if (fstatat(dir, "", &st, AT_EMPTY_PATH) == 0)
 		snprintf(owner, sizeof(owner), "%u", st.st_uid);
-	return table_row(&l->table,
-			 (const char *[]){ name, status, member(info, "from"), owner,
-					   info ? age_of(member(info, "created") ?: "", l->now, age) : NULL });
+	return table_row(&l->table, (const char *[]){ name, status, fields_text(info, "from"), owner,
+						      table_since(fields_text(info, "created"), l->now, age) });
 }
 
 int cmd_sandbox_ls(struct cli *c)

@@ -197,11 +197,11 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
 		{ OPT_MEMORY, "limits/memory_mib" },
 		{ OPT_DISK, "limits/disk_mib" },
 	};
-	char from[SBX_ID_MAX + sizeof("profile:")];
+	char from[SBX_ID_MAX + sizeof("snapshot:")];
 	int r = 0;
 
-	if (a->given[OPT_FROM] && a->given[OPT_PROFILE])
-		return err_set(e, -EINVAL, "--from and --profile say the same thing: give one of them");
+	if (a->given[OPT_FROM] + a->given[OPT_PROFILE] + a->given[OPT_SNAPSHOT] > 1)
+		return err_set(e, -EINVAL, "--from, --profile and --snapshot say the same thing: give one of them");
 	if (a->given[OPT_FROM])
 		r = tree_set(s->dir, "from", a->text[OPT_FROM], e);
 	if (a->given[OPT_PROFILE]) {
@@ -209,6 +209,13 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
 		if (r < 0)
 			return err_wrap(e, "--profile");
 		snprintf(from, sizeof(from), "profile:%s", a->text[OPT_PROFILE]);
+		r = tree_set(s->dir, "from", from, e);
+	}
+	if (a->given[OPT_SNAPSHOT]) {
+		r = sbx_id_check(a->text[OPT_SNAPSHOT], e);
+		if (r < 0)
+			return err_wrap(e, "--snapshot");
+		snprintf(from, sizeof(from), "snapshot:%s", a->text[OPT_SNAPSHOT]);
 		r = tree_set(s->dir, "from", from, e);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(numbers) && r == 0; i++) {

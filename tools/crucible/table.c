@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fd.h"
 #include "tools/crucible/printable.h"
@@ -95,6 +96,17 @@ const char *table_age(uint64_t s, char out[24])
 		i++;
 	snprintf(out, 24, "%llu%c", (unsigned long long)(s / units[i].seconds), units[i].unit);
 	return out;
+}
+
+const char *table_since(const char *created, int64_t now, char out[24])
+{
+	struct tm tm = { 0 };
+	const char *end = created ? strptime(created, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+	int64_t then = end ? (int64_t)timegm(&tm) : 0;
+
+	if (!end || then > now)
+		return NULL;
+	return table_age((uint64_t)(now - then), out);
 }
 
 const char *table_size(uint64_t bytes, char out[24])

@@ -25,6 +25,9 @@ void table_end(struct table *t);
 
 /* Short texts for cells. Returns @out. */
 const char *table_age(uint64_t seconds, char out[24]); /* "42s", "3m", "5h", "12d" */
-const char *table_size(uint64_t bytes, char out[24]);  /* "512B", "1.5K", "64M", "2.0G" */
+/* "2026-01-31T12:00:00.123Z" -> how long before @now (wall clock, seconds); NULL when it is NULL, no such text, or
+ * later. */
+const char *table_since(const char *created, int64_t now, char out[24]);
+const char *table_size(uint64_t bytes, char out[24]); /* "512B", "1.5K", "64M", "2.0G" */
 
 #endif

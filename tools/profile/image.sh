@@ -20,6 +20,7 @@ image_make() {
 	STDIN=$PARTS/finish.sh run "$PARTS/enter.sh" "$TREE" /bin/sh -s || fail_step "finishing the tree"
 	image_ext4 "$new/root.img"
 	image_info "$new"
+	store_base "$new"
 	chmod 0755 "$new"
 	chmod 0644 "$new"/*
 	progress 97 "writing to disk"

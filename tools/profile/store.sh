@@ -49,23 +49,53 @@ store_exchange() { # A B
 
 # A profile whose image stays as it is boots with $BOOT_ID from now on.
 store_set_boot() { # NAME
-	local info=$STORE/profiles/$1/info.json
-
-	jq --arg bootid "$BOOT_ID" '.bootid = $bootid' "$info" >"$WORK/info.json"
-	chmod 0644 "$WORK/info.json"
-	sync "$WORK/info.json"
-	mv -fT "$WORK/info.json" "$info"
-	sync "${info%/*}"
+	store_set_info "$STORE/profiles/$1" bootid "$BOOT_ID"
 }
 
-# Remove every boot that is neither the current one nor named by a profile.
+store_set_info() { # DIR KEY VALUE
+	jq --arg key "$2" --arg value "$3" '.[$key] = $value' "$1/info.json" >"$WORK/info.json"
+	chmod 0644 "$WORK/info.json"
+	sync "$WORK/info.json"
+	mv -fT "$WORK/info.json" "$1/info.json"
+	sync "$1"
+}
+
+# The image once more, under a name that is never used again: disks and snapshots that were made from it keep it when the
+# profile is built anew. It is a hard link and takes no room.
+store_base() { # DIR
+	local id
+
+	id=$(cat /proc/sys/kernel/random/uuid).img
+	mkdir -p "$STORE/disks/bases"
+	chmod 0755 "$STORE/disks/bases"
+	ln -T "$1/root.img" "$STORE/disks/bases/$id"
+	sync "$STORE/disks/bases"
+	store_set_info "$1" base "$id"
+}
+
+store_base_of() { # DIR
+	echo "$STORE/disks/bases/$(jq -r '.base // "none"' "$1/info.json")"
+}
+
+# What KEY says in every profile, sandbox and snapshot of the store, a blank after each.
+store_words() { # KEY
+	# shellcheck disable=SC2016 # jq's variable
+	find "$STORE/profiles" "$STORE/sandboxes" "$STORE/snapshots" -mindepth 2 -maxdepth 2 -type f \
+		\( -name info.json -o -name sandbox.json -o -name snapshot.json \) -print0 2>/dev/null |
+		xargs -0r jq -r --arg key "$1" '.[$key] // empty' 2>/dev/null | tr '\n' ' ' || :
+}
+
+# Remove every boot that is neither the current one nor named by anything, and every image that nothing was made from.
 store_prune() {
 	local d used
 
-	used=" $(readlink "$STORE/boot/current") "
-	for d in "$STORE"/profiles/*/info.json; do
-		[ ! -f "$d" ] || used+="$(jq -r .bootid "$d") "
+	used=" $(store_words base)"
+	for d in "$STORE"/disks/bases/*.img; do
+		if [ -f "$d" ] && [[ $used != *" ${d##*/} "* ]] && ! grep -qsF "${d##*/}" "$STORE"/disks/stacks/*; then
+			rm -f "$d"
+		fi
 	done
+	used=" $(readlink "$STORE/boot/current") $(store_words bootid)"
 	for d in "$STORE"/boot/*; do
 		if [ -d "$d" ] && [ ! -L "$d" ] && [[ $used != *" ${d##*/} "* ]]; then
 			mv -T "$d" "$WORK/boot.old"

@@ -34,7 +34,7 @@ _crucible_words() { # WORD...
 
 _crucible_options() { # COMMAND
 	local common='--mount --output --help'
-	local make='--profile --from --vcpus --memory --disk'
+	local make='--profile --from --snapshot --vcpus --memory --disk'
 	local exec='--timeout --env --cwd --user --interactive --tty'
 
 	case $1 in
@@ -42,7 +42,10 @@ _crucible_options() { # COMMAND
 	run) _crucible_words "$common $make $exec --keep" ;;
 	'sandbox create') _crucible_words "$common --name $make --timeout --env" ;;
 	'sandbox exec') _crucible_words "$common $exec" ;;
-	'sandbox rm') _crucible_words "$common --force" ;;
+	'sandbox rm' | 'snapshot rm') _crucible_words "$common --force" ;;
+	'snapshot create') _crucible_words "$common --wait" ;;
+	'snapshot ls') _crucible_words "$common --tree" ;;
+	fork) _crucible_words "$common --count --name --disk-only" ;;
 	shell) _crucible_words "$common --shell --env --cwd --user" ;;
 	logs) _crucible_words "$common --follow --source" ;;
 	events) _crucible_words "$common --follow --since" ;;
@@ -54,7 +57,7 @@ _crucible_options() { # COMMAND
 
 _crucible() {
 	local cur prev command='' i word
-	local commands='daemon run sandbox stop shell cp logs events profile doctor version help rm delete'
+	local commands='daemon run sandbox stop shell cp snapshot fork store logs events profile doctor version help rm delete'
 
 	COMPREPLY=()
 	cur=${COMP_WORDS[COMP_CWORD]}
@@ -70,7 +73,7 @@ _crucible() {
 		*)
 			if [[ -z $command ]]; then
 				command=$word
-			elif [[ $command == sandbox || $command == profile ]]; then
+			elif [[ $command == sandbox || $command == profile || $command == snapshot || $command == store ]]; then
 				command+=" $word"
 			fi
 			;;
@@ -91,6 +94,10 @@ _crucible() {
 		_crucible_words "$(_crucible_names profiles)"
 		return
 		;;
+	--snapshot)
+		_crucible_words "$(_crucible_names snapshots)"
+		return
+		;;
 	--source)
 		_crucible_words exec service all
 		return
@@ -99,7 +106,7 @@ _crucible() {
 		_crucible_words err warn info debug
 		return
 		;;
-	--from | --vcpus | --memory | --disk | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --shell | --since | --size | --set)
+	--from | --vcpus | --memory | --disk | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set)
 		return
 		;;
 	esac
@@ -111,8 +118,13 @@ _crucible() {
 	'') _crucible_words "$commands" ;;
 	sandbox) _crucible_words create ls inspect exec rm ;;
 	profile) _crucible_words ls build ;;
+	snapshot) _crucible_words create ls inspect diff verify rm ;;
+	store) _crucible_words stat verify gc ;;
 	help) _crucible_words "$commands" ;;
-	'sandbox inspect' | 'sandbox exec' | 'sandbox rm' | stop | shell | logs) _crucible_words "$(_crucible_names run)" ;;
+	'sandbox inspect' | 'sandbox exec' | 'sandbox rm' | 'snapshot create' | stop | shell | logs) _crucible_words "$(_crucible_names run)" ;;
+	'snapshot inspect' | 'snapshot diff' | 'snapshot verify' | 'snapshot rm' | fork)
+		_crucible_words "$(_crucible_names snapshots)"
+		;;
 	cp)
 		compopt -o filenames -o nospace 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur"; compgen -W "$(_crucible_names run | sed 's/$/:/')" -- "$cur")

@@ -28,7 +28,7 @@ function __crucible_command
         set -e words[1]
     end
     switch "$found[1]"
-        case sandbox profile
+        case sandbox profile snapshot store
             echo "$found[1..2]"
         case rm delete
             echo 'sandbox rm'
@@ -52,6 +52,9 @@ complete -c crucible -n '__crucible_is ""' -a sandbox -d 'create, ls, inspect, e
 complete -c crucible -n '__crucible_is ""' -a stop -d 'stop sandboxes'
 complete -c crucible -n '__crucible_is ""' -a shell -d 'an interactive shell in a sandbox'
 complete -c crucible -n '__crucible_is ""' -a cp -d 'copy into a sandbox, or out of it'
+complete -c crucible -n '__crucible_is ""' -a snapshot -d 'create, ls, inspect, diff, verify, rm'
+complete -c crucible -n '__crucible_is ""' -a fork -d 'make sandboxes that go on from a snapshot'
+complete -c crucible -n '__crucible_is ""' -a store -d 'stat, verify, gc'
 complete -c crucible -n '__crucible_is ""' -a logs -d 'what happened to a sandbox'
 complete -c crucible -n '__crucible_is ""' -a events -d 'what happened'
 complete -c crucible -n '__crucible_is ""' -a profile -d 'ls, build'
@@ -61,7 +64,10 @@ complete -c crucible -n '__crucible_is ""' -a help -d 'say how a command is used
 complete -c crucible -n '__crucible_is ""' -a 'rm delete' -d 'remove sandboxes'
 complete -c crucible -n '__crucible_is sandbox "sandbox "' -a 'create ls inspect exec rm'
 complete -c crucible -n '__crucible_is profile "profile "' -a 'ls build'
-complete -c crucible -n '__crucible_is "sandbox inspect" "sandbox exec" "sandbox rm" stop shell logs' -a '(__crucible_names run)'
+complete -c crucible -n '__crucible_is snapshot "snapshot "' -a 'create ls inspect diff verify rm'
+complete -c crucible -n '__crucible_is store "store "' -a 'stat verify gc'
+complete -c crucible -n '__crucible_is "snapshot inspect" "snapshot diff" "snapshot verify" "snapshot rm" fork' -a '(__crucible_names snapshots)'
+complete -c crucible -n '__crucible_is "sandbox inspect" "sandbox exec" "sandbox rm" "snapshot create" stop shell logs' -a '(__crucible_names run)'
 complete -c crucible -n '__crucible_is cp' -F -a '(__crucible_names run | string replace -r "\$" ":/")'
 complete -c crucible -n '__crucible_is "profile build"' -a '(__crucible_names profiles)'
 
@@ -72,10 +78,16 @@ complete -c crucible -n '__crucible_is daemon' -l set -x -d 'a setting, KEY=VALU
 
 complete -c crucible -n '__crucible_is run "sandbox create"' -l profile -xa '(__crucible_names profiles)' -d 'the root file system to start from'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l from -x -d 'the origin'
+complete -c crucible -n '__crucible_is run "sandbox create"' -l snapshot -xa '(__crucible_names snapshots)' -d 'go on from a snapshot'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l vcpus -x -d 'virtual CPUs'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l memory -x -d 'memory'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l disk -x -d 'size of the root disk'
 complete -c crucible -n '__crucible_is "sandbox create"' -l name -x -d 'its name'
+complete -c crucible -n '__crucible_is "snapshot create"' -l wait -d 'until it is stored'
+complete -c crucible -n '__crucible_is "snapshot ls"' -l tree -d 'by what grew out of what'
+complete -c crucible -n '__crucible_is fork' -l count -x -d 'how many'
+complete -c crucible -n '__crucible_is fork' -l name -x -d 'its name'
+complete -c crucible -n '__crucible_is fork' -l disk-only -d 'boot the disk, without the memory'
 complete -c crucible -n '__crucible_is run' -l keep -d 'keep the sandbox'
 
 complete -c crucible -n '__crucible_is run "sandbox exec" "sandbox create"' -l timeout -x -d 'end it after this time'
@@ -86,7 +98,7 @@ complete -c crucible -n '__crucible_is run "sandbox exec"' -s i -l interactive -
 complete -c crucible -n '__crucible_is run "sandbox exec"' -s t -l tty -d 'give it a terminal'
 complete -c crucible -n '__crucible_is shell' -l shell -x -d 'another shell'
 
-complete -c crucible -n '__crucible_is "sandbox rm"' -s f -l force -d 'one that is not there is no error'
+complete -c crucible -n '__crucible_is "sandbox rm" "snapshot rm"' -s f -l force -d 'one that is not there is no error'
 complete -c crucible -n '__crucible_is logs events' -s f -l follow -d 'go on with what is added'
 complete -c crucible -n '__crucible_is logs' -l source -xa 'exec service all' -d 'which records'
 complete -c crucible -n '__crucible_is events' -l since -x -d 'only above this number'

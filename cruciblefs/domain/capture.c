@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How this works
+ *
+ * Taking a snapshot of a machine that runs. Steps, each waiting for the answer to the one before:
+ *   KNOW     a machine that booted cold: the box hands over its mem and pagemap, the pager gets them
+ *   BEGIN    the pager makes an empty template
+ *   FREEZE   the box: commands frozen, machine paused, device state written        | the pause
+ *   CAPTURE  the pager: pages written since the mapping was made -> template, disk |
+ *   MEMORY   the box: RAM becomes a private mapping of that template (re-base)     |
+ *   THAW     the machine goes on                                                   |
+ * and behind it ATTACH: the pager serves the new mapping (until it does, faults wait). From then on the snapshot can be
+ * forked; ingest.c takes over.
+ *
+ * Whatever fails between FREEZE and THAW is followed by THAW, and the machine goes on as it was: its old mapping is
+ * there until MEMORY has answered, and what the pager has captured is a template of its own. A box that hears nothing
+ * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cruciblefs/domain/snapshot_priv.h"
+
+#define FREEZE_MS 100u
+
+enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
+
+struct capture {
+	struct sandbox *s;  /* a reference; s->capture is us */
+	struct snapshot *p; /* a reference; in the table */
+	struct snapshot_job *job;
+	enum step step;
+	bool frozen, captured;
+	int code; /* of what failed */
+	char words[256];
+	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
+	uint64_t base;	   /* address of the RAM in the engine */
+	int uffd, mem, pagemap;
+};
+
+static void run(struct capture *c, enum step step);
+
+static uint64_t ram_bytes(const struct capture *c)
+{
+	return (uint64_t)c->p->memory_mib << 20;
+}
+
+static void drop_fds(struct capture *c)
+{
+	fd_close(&c->uffd);
+	fd_close(&c->mem);
+	fd_close(&c->pagemap);
+}
+
+/* -- the end --------------------------------------------------------------------------------------------------------- */
+
+static void forget(struct capture *c)
+{
+	struct snapshot *p = c->p;
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, p->uuid);
+	ask_pager(p->reg, PAGER_FORGET, &a, NULL, NULL);
+	snapshot_remove_dir(p);
+	snapshot_delist(p);
+}
+
+static void finish(struct capture *c)
+{
+	struct sandbox *s = c->s;
+	struct registry *r = s->reg;
+	struct snapshot *p = c->p;
+	struct snapshot_job *job = c->job;
+	struct err e = { 0 };
+
+	s->capture = NULL;
+	if (c->code < 0 && c->captured) {
+		/* The pages are safe; what went wrong came after. */
+		log_warn("snapshot=%s uuid=%s event=after-capture error=\"%s\" next=continues", p->name, p->uuid,
+			 c->words);
+		c->code = 0;
+	}
+	if (c->code < 0) {
+		err_set(&e, c->code, "sandbox %s: snapshot %s: %s", s->name, p->name, c->words);
+		if (!s->gone)
+			sandbox_fail(s, &p->owner, &e);
+		forget(c);
+	} else {
+		if (!p->hidden) {
+			snprintf(s->latest_snapshot, sizeof(s->latest_snapshot), "%s", p->name);
+			sandbox_save(s, NULL);
+		}
+		snapshot_set_status(p, SNAPSHOT_STORING, "");
+		ingest_kick(r);
+	}
+	drop_fds(c);
+	buf_fini(&c->ranges);
+	job_end(job, c->code, e.msg);
+	sandbox_changed(s);
+	snapshot_unref(p);
+	sandbox_unref(s);
+	free(c);
+	snapshots_sweep(r);
+}
+
+static void fail(struct capture *c, int code, const char *step, const char *words)
+{
+	if (!c->code) {
+		c->code = code;
+		snprintf(c->words, sizeof(c->words), "%s: %s", step, words);
+	}
+	if (c->frozen && c->s->link)
+		run(c, UNDO);
+	else
+		finish(c);
+}
+
+/* -- the steps ------------------------------------------------------------------------------------------------------- */
+
+static void on_attached(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct sandbox *s = arg;
+
+	(void)r;
+	(void)m;
+	/* Its faults would wait for ever. */
+	if (code < 0 && !s->gone && s->link) {
+		char text[256];
+
+		snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
+		sandbox_down(s, text);
+	}
+	sandbox_unref(s);
+}
+
+int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
+		   const int *fds, size_t nfds)
+{
+	struct ask a;
+	int code;
+
+	ask_init(&a);
+	ask_str(&a, s->machine);
+	ask_str(&a, template);
+	ask_u64(&a, base);
+	ask_u64(&a, bytes);
+	ask_raw(&a, ranges->data, ranges->len);
+	for (size_t i = 0; i < nfds; i++)
+		ask_fd(&a, fds[i]);
+	sandbox_ref(s);
+	code = ask_pager(s->reg, PAGER_ATTACH, &a, on_attached, s);
+	if (code < 0)
+		sandbox_unref(s);
+	return code;
+}
+
+static int attach(struct capture *c, const char *template)
+{
+	int fds[3] = { c->uffd, c->mem, c->pagemap };
+	bool has_uffd = c->uffd >= 0;
+	int code = capture_attach(c->s, template, c->base, ram_bytes(c), &c->ranges, fds + !has_uffd, 2 + has_uffd);
+
+	drop_fds(c);
+	return code;
+}
+
+static int take_memory(struct capture *c, struct wire_rd *r, struct msg *m)
+{
+	uint8_t has_uffd;
+
+	c->base = wire_u64(r);
+	has_uffd = wire_u8(r);
+	if (wire_done(r) < 0 || m->nfds < 2u + has_uffd)
+		return -EBADMSG;
+	drop_fds(c);
+	c->mem = take_fd(&m->fds[0]);
+	c->pagemap = take_fd(&m->fds[1]);
+	if (has_uffd)
+		c->uffd = take_fd(&m->fds[2]);
+	return 0;
+}
+
+static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
+{
+	size_t left;
+
+	c->p->captured_pages = wire_u64(r);
+	wire_u64(r); /* how long it took: the pause is told by the box */
+	left = wire_left(r);
+	buf_reset(&c->ranges);
+	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 ||
+	    m->nfds < 1)
+		return -EBADMSG;
+	c->p->bits_fd = take_fd(&m->fds[0]);
+	c->captured = true;
+	return 0;
+}
+
+static void on_step(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	static const char *const names[] = {
+		[KNOW] = "looking at its memory",     [KNOWN] = "telling the pager of its memory",
+		[BEGIN] = "making a template",	      [FREEZE] = "freezing it",
+		[CAPTURE] = "copying what it wrote",  [MEMORY] = "putting the template in place",
+		[THAW] = "letting it go on",	      [UNDO] = "letting it go on",
+	};
+	struct capture *c = arg;
+	struct sandbox *s = c->s;
+	enum step step = c->step;
+
+	if (code == 0 && !s->link) {
+		code = -ENOTCONN;
+		words = "the machine is gone";
+	}
+	if (code < 0) {
+		if (step == THAW || step == UNDO)
+			c->frozen = false;
+		if (step == UNDO)
+			finish(c);
+		else
+			fail(c, code, names[step], words);
+		return;
+	}
+	switch (step) {
+	case KNOW:
+		code = take_memory(c, r, m);
+		break;
+	case KNOWN:
+		s->attached = true;
+		break;
+	case BEGIN:
+		code = m->nfds < 1 ? -EBADMSG : 0;
+		if (!code)
+			c->p->template_fd = take_fd(&m->fds[0]);
+		break;
+	case FREEZE:
+		c->frozen = true;
+		break;
+	case CAPTURE:
+		code = take_captured(c, r, m);
+		break;
+	case MEMORY:
+		code = take_memory(c, r, m);
+		if (!code) {
+			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
+			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
+			code = attach(c, c->p->uuid);
+		}
+		break;
+	case THAW:
+	case UNDO:
+		c->frozen = false;
+		c->p->pause_ns = wire_u64(r);
+		finish(c);
+		return;
+	}
+	if (code < 0)
+		fail(c, code, names[step], strerror(-code));
+	else
+		run(c, step + 1);
+}
+
+static void run(struct capture *c, enum step step)
+{
+	struct sandbox *s = c->s;
+	struct ask a;
+	int code;
+
+	c->step = step;
+	ask_init(&a);
+	switch (step) {
+	case KNOW:
+		ask_u64(&a, 0);
+		ask_u32(&a, 0);
+		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
+		break;
+	case KNOWN:
+		ask_str(&a, s->machine);
+		ask_str(&a, "");
+		ask_u64(&a, c->base);
+		ask_u64(&a, ram_bytes(c));
+		ask_u32(&a, 0);
+		ask_fd(&a, c->mem);
+		ask_fd(&a, c->pagemap);
+		code = ask_pager(s->reg, PAGER_ATTACH, &a, on_step, c);
+		drop_fds(c);
+		break;
+	case BEGIN:
+		ask_str(&a, c->p->uuid);
+		ask_u64(&a, ram_bytes(c));
+		ask_str(&a, s->template);
+		code = ask_pager(s->reg, PAGER_CAPTURE_BEGIN, &a, on_step, c);
+		break;
+	case FREEZE:
+		ask_u32(&a, FREEZE_MS);
+		ask_fd(&a, c->p->state_fd);
+		code = ask_box(s->link, BOX_FREEZE, &a, on_step, c);
+		break;
+	case CAPTURE:
+		ask_str(&a, s->machine);
+		ask_str(&a, c->p->uuid);
+		ask_str(&a, s->disk);
+		code = ask_pager(s->reg, PAGER_CAPTURE, &a, on_step, c);
+		break;
+	case MEMORY:
+		ask_u64(&a, ram_bytes(c));
+		ask_raw(&a, c->ranges.data, c->ranges.len);
+		ask_fd(&a, c->p->template_fd);
+		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
+		break;
+	case THAW:
+	case UNDO:
+	default:
+		code = ask_box(s->link, BOX_THAW, &a, on_step, c);
+		break;
+	}
+	if (code < 0 && (step == THAW || step == UNDO)) {
+		c->frozen = false; /* the link is dying, and the machine with it */
+		finish(c);
+	} else if (code < 0) {
+		fail(c, code, "asking", strerror(-code));
+	}
+}
+
+/* -- the beginning --------------------------------------------------------------------------------------------------- */
+
+/* What of a sandbox a snapshot has to know: its attributes, the shape of its machine, where it comes from. */
+static int describe(struct snapshot *p, struct sandbox *s, struct err *e)
+{
+	struct engine_machine m = { .accel = s->accel,
+				    .memory_mib = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
+				    .vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS)),
+				    .disk = true };
+	int k = attrs_copy(&p->attrs, &s->attrs);
+
+	p->accel = s->accel;
+	p->memory_mib = m.memory_mib;
+	p->vcpus = m.vcpus;
+	snprintf(p->source, sizeof(p->source), "%s", s->name);
+	snprintf(p->source_uuid, sizeof(p->source_uuid), "%s", s->uuid);
+	snprintf(p->parent_uuid, sizeof(p->parent_uuid), "%s", s->origin);
+	snprintf(p->memory_base, sizeof(p->memory_base), "%s", s->template);
+	snprintf(p->bootid, sizeof(p->bootid), "%s", s->bootid);
+	snprintf(p->base, sizeof(p->base), "%s", s->base);
+	if (s->latest_snapshot[0])
+		snprintf(p->parent, sizeof(p->parent), "%s", s->latest_snapshot);
+	else
+		snprintf(p->parent, sizeof(p->parent), "%s", s->parent[0] ? s->parent : s->attrs.from);
+	if (!k)
+		k = engine_fingerprint(&s->reg->engine, &m, p->fingerprint, sizeof(p->fingerprint));
+	return k < 0 ? err_set(e, k, "describing its machine: %s", strerror(-k)) : 0;
+}
+
+/* The commands that run now go on in each fork as inherited ones. */
+static int note_running(struct snapshot *p, struct sandbox *s)
+{
+	struct json_object *a = json_object_new_array();
+
+	if (!a)
+		return -ENOMEM;
+	for (struct execution *x = s->first_exec; x; x = x->next) {
+		struct json_object *o = x->state == EXEC_RUNNING ? json_object_new_object() : NULL;
+
+		if (!o)
+			continue;
+		json_object_object_add(o, "exec", json_object_new_uint64(x->n));
+		json_object_array_add(a, o);
+	}
+	p->inherited = strdup(json_line(a));
+	json_object_put(a);
+	return p->inherited ? 0 : -ENOMEM;
+}
+
+int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
+		  struct snapshot_job *j, struct err *e)
+{
+	struct registry *r = s->reg;
+	struct capture *c = calloc(1, sizeof(*c));
+	struct snapshot *p = snapshot_new(r);
+	int k = c && p ? 0 : err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
+
+	if (!k) {
+		p->hidden = key != NULL;
+		p->owner = *who;
+		p->status = SNAPSHOT_CAPTURING;
+		snprintf(p->name, sizeof(p->name), "%s", name);
+		snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
+		k = registry_make_uuid(p->uuid);
+		if (k < 0)
+			err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
+	}
+	if (!k)
+		k = describe(p, s, e);
+	if (!k && (k = note_running(p, s)) < 0)
+		err_set(e, k, "sandbox %s: snapshot: no memory", s->name);
+	if (!k)
+		k = snapshot_save(p, e);
+	if (!k && (k = snapshot_open_state(p, true)) < 0)
+		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
+	if (k < 0) {
+		if (p && p->uuid[0])
+			snapshot_remove_dir(p);
+		free(c);
+		snapshot_unref(p);
+		return k;
+	}
+	*c = (struct capture){ .s = sandbox_ref(s), .p = snapshot_ref(p), .uffd = -1, .mem = -1, .pagemap = -1 };
+	c->job = j;
+	buf_init(&c->ranges, 16384);
+	s->capture = c;
+	snapshot_insert(r, p);
+	run(c, s->attached ? BEGIN : KNOW);
+	return 0;
+}
+
+int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *who, struct snapshot_job **ret,
+		     struct err *e)
+{
+	struct registry *r = s->reg;
+	struct snapshot_job *j;
+	uint64_t free_mib = 0;
+	size_t own = 0;
+	int k = cfs_name_check(name);
+
+	if (k == 0 && strlen(name) > SNAPSHOT_NAME_MAX)
+		k = -ENAMETOOLONG;
+	if (k < 0)
+		return err_set(e, k,
+			       "sandbox %s: snapshot %.64s: a name is a letter or digit, then up to 55 of letters, "
+			       "digits, '.', '_', '-'",
+			       s->name, name);
+	if (registry_find_snapshot(r, name))
+		return err_set(e, -EEXIST, "sandbox %s: snapshot %s: exists; choose another name, or rmdir it first",
+			       s->name, name);
+	if (s->status != SBX_READY || !s->link)
+		return err_set(e, -EBUSY, "sandbox %s: snapshot: it is %s; only a running one can be frozen", s->name,
+			       sandbox_status_name(sandbox_status(s)));
+	if (s->capture)
+		return err_set(e, -EBUSY, "sandbox %s: snapshot: another one is under way", s->name);
+	for (struct snapshot *p = registry_next_snapshot(r, NULL); p; p = registry_next_snapshot(r, p))
+		own += p->owner.uid == who->uid;
+	if (who->uid && own >= r->cfg->max_snapshots_per_uid)
+		return err_set(e, -EDQUOT, "sandbox %s: snapshot: uid %u has %zu, its limit (max_snapshots_per_uid)",
+			       s->name, who->uid, own);
+	if (host_disk_free_mib(r->store_fd, &free_mib) == 0 && free_mib < r->cfg->disk_floor_mib)
+		return err_set(e, -ENOSPC,
+			       "sandbox %s: snapshot: the store's disk has %" PRIu64
+			       " MiB left, less than disk_floor_mib (%" PRIu32 "); remove snapshots, or free some",
+			       s->name, free_mib, r->cfg->disk_floor_mib);
+	j = job_new(r);
+	if (!j)
+		return err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
+	k = capture_begin(s, name, NULL, who, j, e);
+	if (k < 0) {
+		job_end(j, k, "");
+		snapshot_job_drop(j);
+		return k;
+	}
+	*ret = j;
+	return 0;
+}
+
+const char *sandbox_latest_snapshot(const struct sandbox *s)
+{
+	return s->latest_snapshot;
+}

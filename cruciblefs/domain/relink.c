@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
+ *
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
+ * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
+ * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
+ * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
+ * damaged, and says so.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/log.h"
+#include "cruciblefs/domain/peer.h"
+#include "cruciblefs/domain/snapshot_priv.h"
+#include "snapstore/stored/stored.h"
+
+static const struct peer_kind pager_kind = {
+	.name = "crucible-pager",
+	.kind = LAUNCH_PAGER,
+	.uuid = LAUNCH_UUID_PAGER,
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.nlisten = 2,
+	.reply = PAGER_REPLY,
+	.greeting = PAGER_LIST,
+};
+static const struct peer_kind store_kind = {
+	.name = "crucible-store",
+	.kind = LAUNCH_STORE,
+	.uuid = LAUNCH_UUID_STORE,
+	.listen = { { "run", "store.sock", SOCK_SEQPACKET, 0600 } },
+	.nlisten = 1,
+	.reply = STORE_REPLY,
+	.greeting = STORE_LIST,
+	.patient = true,
+};
+
+/* -- calls ------------------------------------------------------------------------------------------------------------ */
+
+static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
+{
+	int r = a->code;
+
+	if (!r && !peer)
+		r = -ENOTCONN;
+	if (!r && fn)
+		r = peer_call(peer, (uint16_t)type, a->b.data, a->b.len, a->fds, a->nfds, fn, arg, NULL);
+	else if (!r)
+		r = peer_tell(peer, (uint16_t)type, a->b.data, a->b.len);
+	buf_fini(&a->b);
+	return r;
+}
+
+int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg)
+{
+	return ask_peer(r->pager, type, a, fn, arg);
+}
+
+int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg)
+{
+	return ask_peer(r->store, type, a, fn, arg);
+}
+
+int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
+{
+	int r = a->code;
+
+	if (!r)
+		r = boxlink_call_fds(k, (enum box_type)type, a->b.data, a->b.len, a->fds, a->nfds, fn, arg);
+	buf_fini(&a->b);
+	return r;
+}
+
+/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+
+static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	(void)r;
+	(void)m;
+	if (code < 0 && code != -EPIPE && code != -EEXIST)
+		log_warn("event=pager-refuses what=%s error=\"%s\" next=continues", (const char *)arg, words);
+}
+
+static void adopt_template(struct registry *r, const char *uuid, uint64_t bytes, int template_fd)
+{
+	struct snapshot *p = snapshot_by_uuid(r, uuid);
+	bool stored = !p || p->status != SNAPSHOT_STORING || p->bits_fd < 0;
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, uuid);
+	ask_u64(&a, bytes);
+	ask_str(&a, p && !stored ? p->memory_base : "");
+	ask_u8(&a, stored);
+	ask_fd(&a, template_fd);
+	if (!stored)
+		ask_fd(&a, p->bits_fd);
+	ask_pager(r, PAGER_ADOPT, &a, on_told, (void *)"template");
+}
+
+static void on_memory_again(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct sandbox *s = arg;
+	uint64_t base = wire_u64(r), bytes = wire_u64(r);
+	uint8_t has_uffd = wire_u8(r);
+	bool has_template = s->template[0] != '\0';
+	struct buf none;
+
+	(void)words;
+	if (code == -ENOENT || !s->link || s->gone) {
+		sandbox_unref(s); /* it booted cold, and was never snapshotted */
+		return;
+	}
+	if (code < 0 || wire_done(r) < 0 || m->nfds < 2u + has_template + has_uffd) {
+		sandbox_down(s, "the machine was lost: its box could not hand over its memory to a restarted pager");
+		sandbox_unref(s);
+		return;
+	}
+	int fds[3] = { has_uffd ? m->fds[2 + has_template] : -1, m->fds[0], m->fds[1] };
+
+	if (has_template)
+		adopt_template(s->reg, s->template, bytes, m->fds[2]);
+	buf_init(&none, 16);
+	wire_put_u32(&none, 0);
+	capture_attach(s, s->template, base, bytes, &none, fds + !has_uffd, 2u + has_uffd);
+	s->attached = true;
+	buf_fini(&none);
+	sandbox_unref(s);
+}
+
+void relink_sandbox(struct sandbox *s)
+{
+	struct ask a;
+
+	if (!s->link || !s->machine[0] || !s->reg->pager)
+		return;
+	s->attached = false;
+	if (s->disk[0]) {
+		ask_init(&a);
+		ask_str(&a, s->machine);
+		ask_str(&a, s->disk);
+		ask_u32(&a, s->box_uid + 1);
+		ask_pager(s->reg, PAGER_DISK_EXPORT, &a, on_told, (void *)"disk");
+	}
+	ask_init(&a);
+	if (ask_box(s->link, BOX_MEMORY_AGAIN, &a, on_memory_again, sandbox_ref(s)) < 0)
+		sandbox_unref(s);
+}
+
+/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+
+static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct snapshot *p = arg;
+
+	(void)r;
+	(void)m;
+	(void)words;
+	if (code == 0)
+		snapshot_set_status(p, SNAPSHOT_READY, "");
+	else if (code == -ENOENT)
+		snapshot_set_status(p, SNAPSHOT_DAMAGED,
+				    "its pages were lost before they were stored: the pager ended meanwhile");
+	snapshot_unref(p);
+}
+
+static void on_captured(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct snapshot *p = arg;
+	struct ask a;
+
+	(void)r;
+	(void)words;
+	if (code == 0 && m->nfds >= 2) {
+		p->template_fd = take_fd(&m->fds[0]);
+		p->bits_fd = take_fd(&m->fds[1]);
+		ingest_kick(p->reg);
+		snapshot_unref(p);
+		return;
+	}
+	ask_init(&a);
+	ask_str(&a, p->uuid);
+	if (code == -EPIPE || ask_store(p->reg, STORE_MANIFEST, &a, on_manifest, p) < 0)
+		snapshot_unref(p); /* asked again when they are back */
+}
+
+static void find_storing(struct registry *r)
+{
+	struct ask a;
+
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->status != SNAPSHOT_STORING || p->template_fd >= 0)
+			continue;
+		ask_init(&a);
+		ask_str(&a, p->uuid);
+		if (ask_pager(r, PAGER_CAPTURED, &a, on_captured, snapshot_ref(p)) < 0)
+			snapshot_unref(p);
+	}
+}
+
+static void on_pager_up(void *arg, bool fresh)
+{
+	struct registry *r = arg;
+	struct ask a;
+
+	ask_init(&a);
+	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
+	ask_pager(r, PAGER_CONFIG, &a, NULL, NULL);
+	if (fresh) {
+		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
+				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd);
+		}
+		for (struct sandbox *s = r->first; s; s = s->next)
+			relink_sandbox(s);
+		for (struct sandbox *s = r->hidden; s; s = s->next)
+			relink_sandbox(s);
+	}
+	find_storing(r);
+	waitq_wake(&r->trial_waitq);
+	ingest_kick(r);
+}
+
+static void on_store_up(void *arg, bool fresh)
+{
+	(void)fresh;
+	find_storing(arg);
+	waitq_wake(&((struct registry *)arg)->trial_waitq);
+	ingest_kick(arg);
+}
+
+static void on_lost(void *arg, const char *words)
+{
+	struct registry *r = arg;
+
+	waitq_wake(&r->trial_waitq); /* it may have failed too often */
+	log_warn("event=peer-lost error=\"%s\" next=started-again", words);
+}
+
+static void on_pager_msg(void *arg, struct msg *m)
+{
+	struct registry *r = arg;
+	struct sandbox *s;
+	struct wire_rd rd;
+	char machine[LAUNCH_UUID_LEN + 1], why[256], words[320];
+
+	if (m->type != PAGER_LOST)
+		return;
+	wire_rd_init(&rd, m->data, m->len);
+	wire_str(&rd, machine, sizeof(machine));
+	wire_u32(&rd);
+	wire_str(&rd, why, sizeof(why));
+	s = wire_done(&rd) == 0 ? registry_by_machine(r, machine) : NULL;
+	if (!s)
+		return;
+	snprintf(words, sizeof(words), "the machine was lost: a page of its memory cannot be read: %s", why);
+	sandbox_down(s, words);
+}
+
+bool registry_peers_are_up(struct registry *r)
+{
+	return r->pager && r->store && peer_is_up(r->pager) && peer_is_up(r->store);
+}
+
+const char *registry_peers_words(struct registry *r)
+{
+	const char *words = r->pager ? peer_degraded(r->pager) : "";
+
+	return words[0] ? words : r->store ? peer_degraded(r->store) : "";
+}
+
+bool registry_peers_failed(struct registry *r)
+{
+	return !r->pager || !r->store || peer_degraded(r->pager)[0] || peer_degraded(r->store)[0];
+}
+
+/* A machine needs four of the pager; more than the host permits us we cannot give. */
+static uint32_t most_descriptors(void)
+{
+	struct rlimit lim;
+
+	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
+}
+
+int relink_begin(struct registry *r, struct err *e)
+{
+	static const struct peer_ops pager_ops = { on_pager_up, on_lost, on_pager_msg };
+	static const struct peer_ops store_ops = { on_store_up, on_lost, NULL };
+	static char uid[16];
+	static const char *const pager_argv[] = { "crucible-pager", uid };
+	static const char *const store_argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", uid };
+	struct peer_setup setup = {
+		.loop = r->loop, .launcher = r->launcher, .store_fd = r->store_fd, .log_fd = 2, .nofile = most_descriptors()
+	};
+	int k;
+
+	snprintf(uid, sizeof(uid), "%u", r->cfg->uid_base);
+	setup.argc = ARRAY_LEN(pager_argv);
+	setup.argv = pager_argv;
+	k = peer_new(&pager_kind, &setup, &pager_ops, r, &r->pager, e);
+	if (k < 0)
+		return k;
+	setup.nofile = setup.nofile < 4096 ? setup.nofile : 4096;
+	setup.argc = ARRAY_LEN(store_argv);
+	setup.argv = store_argv;
+	return peer_new(&store_kind, &setup, &store_ops, r, &r->store, e);
+}
+
+/* An orderly end: nothing of ours is left running. */
+void relink_quit(struct registry *r)
+{
+	if (r->pager)
+		peer_quit(r->pager, PAGER_QUIT);
+	if (r->store)
+		peer_quit(r->store, STORE_QUIT);
+}
+
+void relink_end(struct registry *r)
+{
+	r->pager = peer_free(r->pager);
+	r->store = peer_free(r->store);
+}

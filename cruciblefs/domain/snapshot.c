@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots as objects: the table, who descends from whom, and when one really goes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cruciblefs/domain/snapshot_priv.h"
+#include "snapstore/stored/stored.h"
+
+static const char *const status_words[] = {
+	[SNAPSHOT_CAPTURING] = "capturing",
+	[SNAPSHOT_STORING] = "storing",
+	[SNAPSHOT_READY] = "ready",
+	[SNAPSHOT_DAMAGED] = "damaged",
+};
+_Static_assert(ARRAY_LEN(status_words) == SNAPSHOT_STATUS_COUNT, "every status has its word");
+
+const char *snapshot_status_name(enum snapshot_status s)
+{
+	return status_words[s];
+}
+
+bool snapshot_gone(const struct snapshot *p)
+{
+	return p->gone || !p->listed;
+}
+
+const char *snapshot_name(const struct snapshot *p)
+{
+	return p->name;
+}
+
+const char *snapshot_uuid(const struct snapshot *p)
+{
+	return p->uuid;
+}
+
+const char *snapshot_source_uuid(const struct snapshot *p)
+{
+	return p->source_uuid;
+}
+
+const char *snapshot_parent(const struct snapshot *p)
+{
+	return p->parent;
+}
+
+struct cfs_who snapshot_owner(const struct snapshot *p)
+{
+	return p->owner;
+}
+
+enum snapshot_status snapshot_status(const struct snapshot *p)
+{
+	return p->status;
+}
+
+const char *snapshot_error(const struct snapshot *p)
+{
+	return p->error;
+}
+
+uint64_t snapshot_created_ns(const struct snapshot *p)
+{
+	return p->created_ns;
+}
+
+uint64_t snapshot_changed_ns(const struct snapshot *p)
+{
+	return p->changed_ns;
+}
+
+struct waitq *snapshot_waitq(struct snapshot *p)
+{
+	return &p->waitq;
+}
+
+void snapshot_changed(struct snapshot *p)
+{
+	p->changed_ns = wall_ns();
+	waitq_wake(&p->waitq);
+}
+
+/* -- the table ------------------------------------------------------------------------------------------------------- */
+
+struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
+{
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (!p->gone && !p->hidden && !strcmp(p->name, name))
+			return p;
+	}
+	return NULL;
+}
+
+struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid)
+{
+	for (struct snapshot *p = r->first_snapshot; uuid[0] && p; p = p->next) {
+		if (!strcmp(p->uuid, uuid))
+			return p;
+	}
+	return NULL;
+}
+
+struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid)
+{
+	struct snapshot *p = snapshot_by_uuid(r, uuid);
+
+	return p && !p->gone && !p->hidden ? p : NULL;
+}
+
+struct snapshot *snapshot_by_key(struct registry *r, const char *key)
+{
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (!p->gone && p->hidden && !strcmp(p->key, key))
+			return p;
+	}
+	return NULL;
+}
+
+struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after)
+{
+	struct snapshot *p = after ? after->next : r->first_snapshot;
+
+	while (p && (p->gone || p->hidden))
+		p = p->next;
+	return p;
+}
+
+struct snapshot *snapshot_new(struct registry *r)
+{
+	struct snapshot *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->reg = r;
+	p->refs = 1;
+	p->state_fd = p->template_fd = p->bits_fd = -1;
+	p->created_ns = p->changed_ns = wall_ns();
+	waitq_init(&p->waitq, r->loop);
+	return p;
+}
+
+struct snapshot *snapshot_ref(struct snapshot *p)
+{
+	p->refs++;
+	return p;
+}
+
+struct snapshot *snapshot_unref(struct snapshot *p)
+{
+	if (!p || --p->refs)
+		return NULL;
+	attrs_fini(&p->attrs);
+	waitq_fini(&p->waitq);
+	free(p->inherited);
+	free(p->batch);
+	free(p->verified);
+	fd_close(&p->state_fd);
+	fd_close(&p->template_fd);
+	fd_close(&p->bits_fd);
+	free(p);
+	return NULL;
+}
+
+void snapshot_insert(struct registry *r, struct snapshot *p)
+{
+	struct snapshot *at = r->last_snapshot;
+
+	while (at && at->created_ns > p->created_ns)
+		at = at->prev;
+	p->prev = at;
+	p->next = at ? at->next : r->first_snapshot;
+	*(p->next ? &p->next->prev : &r->last_snapshot) = p;
+	*(at ? &at->next : &r->first_snapshot) = p;
+	p->listed = true;
+}
+
+static void take_out(struct registry *r, struct snapshot *p)
+{
+	*(p->prev ? &p->prev->next : &r->first_snapshot) = p->next;
+	*(p->next ? &p->next->prev : &r->last_snapshot) = p->prev;
+	p->prev = p->next = NULL;
+	p->listed = false;
+	snapshot_unref(p);
+}
+
+void snapshots_free_all(struct registry *r)
+{
+	while (r->first_snapshot)
+		take_out(r, r->first_snapshot);
+}
+
+/* One that never came to be. */
+void snapshot_delist(struct snapshot *p)
+{
+	p->gone = true;
+	snapshot_changed(p);
+	take_out(p->reg, p);
+}
+
+/* -- what happens to one --------------------------------------------------------------------------------------------- */
+
+/* A record of the journal about a snapshot: its members instead of a sandbox's. */
+static void tell(struct snapshot *p, const struct cfs_who *who, const char *event, const char *words)
+{
+	struct json_object *o;
+
+	if (p->hidden)
+		return;
+	o = json_object_new_object();
+	if (o) {
+		json_object_object_add(o, "snapshot", json_object_new_string(p->name));
+		json_object_object_add(o, "snapshot_uuid", json_object_new_string(p->uuid));
+		json_object_object_add(o, "source", json_object_new_string(p->source));
+		if (words[0])
+			json_object_object_add(o, "error", json_text(words, strlen(words)));
+	}
+	journal_add(p->reg, NULL, who ? who : &p->owner, event, o);
+}
+
+void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words)
+{
+	static const char *const events[] = {
+		[SNAPSHOT_CAPTURING] = "snapshot_capturing",
+		[SNAPSHOT_STORING] = "snapshot",
+		[SNAPSHOT_READY] = "snapshot_ready",
+		[SNAPSHOT_DAMAGED] = "snapshot_damaged",
+	};
+	struct err e = { 0 };
+	bool changed = p->status != st;
+
+	p->status = st;
+	snprintf(p->error, sizeof(p->error), "%s", words);
+	if (snapshot_save(p, &e) < 0)
+		log_warn("snapshot=%s uuid=%s event=not-saved error=\"%s\" next=continues", p->name, p->uuid, e.msg);
+	if (changed)
+		tell(p, NULL, events[st], words);
+	snapshot_changed(p);
+}
+
+void snapshot_fail(struct snapshot *p, const struct cfs_who *who, const struct err *e)
+{
+	if (!e->code)
+		return;
+	snprintf(p->error, sizeof(p->error), "%s", e->msg);
+	tell(p, who, "error", e->msg);
+	snapshot_changed(p);
+}
+
+struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
+{
+	struct sandbox *s = registry_next(p->reg, after);
+
+	while (s && strcmp(s->parent_uuid, p->uuid) != 0)
+		s = s->next;
+	return s;
+}
+
+void snapshot_lend(struct snapshot *p, struct sandbox *s)
+{
+	memcpy(s->attrs.num, p->attrs.num, sizeof(s->attrs.num));
+	snprintf(s->parent, sizeof(s->parent), "%s", p->name);
+	snprintf(s->parent_uuid, sizeof(s->parent_uuid), "%s", p->uuid);
+}
+
+/* -- removal --------------------------------------------------------------------------------------------------------- */
+
+/* Is @p the snapshot @uuid, or does that descend from it? */
+static bool descends(struct registry *r, const char *uuid, const struct snapshot *p)
+{
+	struct snapshot *at;
+
+	for (unsigned depth = 0; uuid[0] && depth < 100000; depth++) {
+		if (!strcmp(uuid, p->uuid))
+			return true;
+		at = snapshot_by_uuid(r, uuid);
+		if (!at)
+			return false;
+		uuid = at->parent_uuid;
+	}
+	return false;
+}
+
+static bool needed(struct registry *r, const struct snapshot *p)
+{
+	if (p->busy || p->refs > 1) /* the table's, and of whoever works on it */
+		return true;
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (descends(r, s->origin, p) || descends(r, s->template, p))
+			return true;
+	}
+	for (struct sandbox *s = r->hidden; s; s = s->next) {
+		if (descends(r, s->origin, p))
+			return true;
+	}
+	for (struct snapshot *c = r->first_snapshot; c; c = c->next) {
+		if (c != p && c->status <= SNAPSHOT_STORING &&
+		    (descends(r, c->parent_uuid, p) || descends(r, c->memory_base, p)))
+			return true;
+	}
+	return false;
+}
+
+void snapshots_sweep(struct registry *r)
+{
+	struct snapshot *next;
+	bool any = false;
+
+	for (struct snapshot *p = r->first_snapshot; p; p = next) {
+		struct ask a, b;
+
+		next = p->next;
+		if (!p->gone || needed(r, p))
+			continue;
+		ask_init(&a);
+		ask_str(&a, p->uuid);
+		ask_pager(r, PAGER_FORGET, &a, NULL, NULL);
+		ask_init(&b);
+		ask_str(&b, p->uuid);
+		ask_store(r, STORE_REMOVE, &b, NULL, NULL);
+		snapshot_remove_dir(p);
+		take_out(r, p);
+		any = true;
+	}
+	if (any)
+		store_gc_soon(r);
+}
+
+void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
+{
+	struct registry *r = p->reg;
+
+	if (p->gone)
+		return;
+	p->gone = true;
+	tell(p, who, "snapshot_removed", "");
+	snapshot_save(p, NULL);
+	snapshot_changed(p);
+	snapshots_sweep(r);
+}
+
+/* -- jobs ------------------------------------------------------------------------------------------------------------ */
+
+struct snapshot_job *job_new(struct registry *r)
+{
+	struct snapshot_job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->refs = 2;
+	waitq_init(&j->waitq, r->loop);
+	return j;
+}
+
+void snapshot_job_drop(struct snapshot_job *j)
+{
+	if (!j || --j->refs)
+		return;
+	waitq_fini(&j->waitq);
+	free(j);
+}
+
+void job_end(struct snapshot_job *j, int code, const char *words)
+{
+	if (!j)
+		return;
+	j->done = true;
+	if (code < 0)
+		err_set(&j->e, code, "%s", words);
+	waitq_wake(&j->waitq);
+	snapshot_job_drop(j);
+}
+
+int snapshot_job_result(struct snapshot_job *j, struct err *e)
+{
+	if (!j->done)
+		return -EAGAIN;
+	if (e)
+		*e = j->e;
+	return j->e.code;
+}
+
+struct waitq *snapshot_job_waitq(struct snapshot_job *j)
+{
+	return &j->waitq;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots, inside the domain (snapshot.h is their face).
+ *
+ * Invariants:
+ *  1. A snapshot has one uuid for everything: <store>/snapshots/<uuid>/snapshot.json, the pager's template and disk
+ *     stack, the snapstore's manifest.
+ *  2. A sandbox's memory is a private mapping of its `template` ("" after a cold boot), its disk a stack above its
+ *     `origin`. Both name snapshots. What was captured is a difference to those, so they outlive it: a snapshot that was
+ *     removed stays, hidden, until no sandbox descends from it and no child of it is still being stored.
+ *  3. The snapstore gets snapshots one after another, parents first (ingest.c).
+ * Files: snapshot.c (objects, lineage, removal), snapshot_file.c (snapshot.json), capture.c (taking one), ingest.c
+ * (into the store), restore.c (a machine that goes on from one), fork.c (batches), prepare.c (of profiles), pool.c
+ * (machines made before anybody wants them), whole.c (verify and gc), diff.c, relink.c (after a restart of the pager,
+ * the store or the daemon). */
+#ifndef CRUCIBLE_SNAPSHOT_PRIV_H
+#define CRUCIBLE_SNAPSHOT_PRIV_H
+
+#include "cruciblefs/domain/machine.h"
+#include "cruciblefs/snapshot.h"
+#include "snapstore/pager/pager.h"
+
+struct snapshot {
+	struct registry *reg;
+	struct snapshot *prev, *next; /* in the registry, in order of creation */
+	unsigned refs;
+	bool listed; /* in the registry */
+	bool gone;   /* removed by its owner; hidden until nothing needs it */
+	bool hidden; /* prepared from a profile: nobody's to see */
+	char name[CFS_NAME_MAX + 1];
+	char uuid[LAUNCH_UUID_LEN + 1];
+	struct cfs_who owner;
+	uint64_t created_ns, changed_ns;
+	enum snapshot_status status;
+	char error[320];
+	struct waitq waitq;
+	char source[CFS_NAME_MAX + 1], source_uuid[LAUNCH_UUID_LEN + 1];
+	char parent[80];		       /* a name, or "profile:NAME"; for people */
+	char parent_uuid[LAUNCH_UUID_LEN + 1]; /* the origin of the sandbox that it was taken of; "": none */
+	char memory_base[LAUNCH_UUID_LEN + 1]; /* its template; "": none */
+	char key[256];			       /* hidden: what it is the prepared state of */
+	char base[160], bootid[80];	       /* disk image, kernel */
+	struct attrs attrs;
+	enum engine_accel accel;
+	uint32_t memory_mib, vcpus; /* classes */
+	char fingerprint[128];
+	uint64_t pause_ns, captured_pages, stored_bytes, new_pages, shared_pages;
+	char *inherited;	/* JSON array: commands that ran; NULL: none */
+	int state_fd;		/* the device state: a file until it is stored, then what the store gave; -1: not here */
+	int template_fd, bits_fd; /* until it is stored: for a pager that is restarted */
+	char *batch;		/* names of the last fork, lines */
+	char *verified;		/* JSON line, or NULL */
+	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
+	bool busy;		/* verify runs */
+};
+
+/* One caller waits for its end. */
+struct snapshot_job {
+	unsigned refs; /* the waiter's and the worker's */
+	bool done;
+	struct err e;
+	struct waitq waitq;
+};
+struct snapshot_job *job_new(struct registry *r); /* two references */
+void job_end(struct snapshot_job *j, int code, const char *words); /* the worker's reference goes; NULL is fine */
+
+/* -- snapshot.c */
+struct snapshot *snapshot_new(struct registry *r);
+struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid); /* also hidden and gone ones */
+struct snapshot *snapshot_by_key(struct registry *r, const char *key);
+void snapshot_insert(struct registry *r, struct snapshot *p);
+void snapshot_delist(struct snapshot *p);
+void snapshot_changed(struct snapshot *p);
+void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words); /* saved, told */
+void snapshots_sweep(struct registry *r); /* remove what was removed and nothing needs any more */
+void snapshots_free_all(struct registry *r);
+/* -- snapshot_file.c */
+int snapshot_save(struct snapshot *p, struct err *e);
+int snapshots_load(struct registry *r, struct err *e);
+void snapshot_remove_dir(struct snapshot *p);
+int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
+void snapshot_drop_state(struct snapshot *p);		 /* the store has it */
+/* -- capture.c */
+int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
+		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
+/* Tell the pager of a machine's memory: @ranges as on the wire, @fds: userfaultfd (if there is one), mem, pagemap. What it
+ * refuses ends the machine. */
+int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
+		   const int *fds, size_t nfds);
+/* -- ingest.c */
+void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
+void ingest_stop(struct registry *r);
+/* -- restore.c */
+struct restore;
+/* Bring @s up from @p. The result is the sandbox's status. -ENOMEM. */
+int restore_begin(struct sandbox *s, struct snapshot *p, struct err *e);
+void restore_let_go(struct restore *o);
+/* May @p be restored here? -EPROTONOSUPPORT, -EBADMSG, -EBUSY with words. */
+int snapshot_usable(struct snapshot *p, struct err *e);
+/* -- prepare.c */
+/* The prepared snapshot that a start of @s from its profile can use; NULL: none (yet); then one is begun, behind. */
+struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr);
+void prepare_end(struct registry *r);
+/* -- pool.c */
+struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
+bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
+void pool_fill(struct registry *r);						    /* soon, behind */
+void pool_drain(struct registry *r);
+/* -- whole.c */
+void store_gc_soon(struct registry *r);
+void store_end(struct registry *r);
+/* -- relink.c */
+bool registry_peers_are_up(struct registry *r);
+bool registry_peers_failed(struct registry *r);
+const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
+void relink_sandbox(struct sandbox *s);
+void relink_quit(struct registry *r);
+int relink_begin(struct registry *r, struct err *e);
+void relink_end(struct registry *r);
+
+/* -- ask.c: calls to the pager, the store and a box, all alike */
+typedef void ask_fn(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m);
+struct ask { /* a request being written; the first failure stays */
+	struct buf b;
+	int code;
+	int fds[MSG_FDS_MAX]; /* borrowed */
+	size_t nfds;
+};
+void ask_init(struct ask *a);
+void ask_str(struct ask *a, const char *s);
+void ask_u8(struct ask *a, uint8_t v);
+void ask_u32(struct ask *a, uint32_t v);
+void ask_u64(struct ask *a, uint64_t v);
+void ask_raw(struct ask *a, const void *data, size_t len);
+void ask_fd(struct ask *a, int fd);
+/* Send; frees what @a holds. 0: @fn (may be NULL) will be called once. -errno: it will not. */
+int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
+int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
+int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg);
+
+#endif
