@@ -623,6 +623,8 @@ static void test_snapshot_files(void **state)
 	assert_int_equal(s.n, 1);
 	assert_int_equal(file_block(&s, 1), 1);
 	assert_int_equal(file_block(&s, 3), -1);
+	assert_int_equal(fcntl(s.data[0], F_GETFL) & O_ACCMODE, O_RDONLY); /* for a process that is to read them only */
+	assert_int_equal(fcntl(s.map[0], F_GETFL) & O_ACCMODE, O_RDONLY);
 	close_files(&s);
 	assert_int_equal(disk_snapshot_files(f->d, "s2", "", &s, &f->e), 0);
 	assert_int_equal(s.n, 2);
