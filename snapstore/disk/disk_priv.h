@@ -44,6 +44,8 @@ int layer_size(struct layer *l, uint64_t bytes, struct err *e); /* how long its 
 int layer_alias(struct disks *d, struct layer *l, struct layer **ret, struct err *e);
 int layer_open(struct disks *d, struct layer *l, struct err *e); /* -EBADMSG: the files are not there */
 void layer_close(struct layer *l);
+/* Descriptors for somebody else: read only, with positions of their own. */
+int layer_reopen(const struct disks *d, const struct layer *l, int *ret_data, int *ret_map, struct err *e);
 /* @n words of the map from block @first (a multiple of WORD_BLOCKS) on; past its end: absent. */
 int layer_map_read(const struct layer *l, uint64_t first, uint64_t *words, unsigned n, struct err *e);
 int layer_map_write(struct layer *l, uint64_t first, const uint64_t *words, unsigned n, struct err *e);

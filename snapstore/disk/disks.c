@@ -283,18 +283,12 @@ static bool has_layer(const struct stack *k, uint64_t id)
 	return false;
 }
 
-static int add_files(struct disk_files *f, const struct layer *l, struct err *e)
+static int add_files(const struct disks *d, struct disk_files *f, const struct layer *l, struct err *e)
 {
-	f->data[f->n] = fcntl(l->data, F_DUPFD_CLOEXEC, 3);
-	if (f->data[f->n] < 0)
-		return err_set(e, -errno, "disk: layer: %s", strerror(errno));
-	f->map[f->n] = fcntl(l->map, F_DUPFD_CLOEXEC, 3);
-	if (f->map[f->n] < 0) {
-		fd_close(&f->data[f->n]);
-		return err_set(e, -errno, "disk: layer: %s", strerror(errno));
-	}
-	f->n++;
-	return 0;
+	int r = layer_reopen(d, l, &f->data[f->n], &f->map[f->n], e);
+
+	f->n += r == 0;
+	return r;
 }
 
 /* All of @layers as one, in a layer that no stack has; its files live as long as their descriptors. */
@@ -314,7 +308,7 @@ static int add_joined(struct disks *d, struct disk_files *f, struct layer *const
 		layer_close(layers[i]);
 	}
 	if (r == 0)
-		r = add_files(f, all, e);
+		r = add_files(d, f, all, e);
 	layer_close(all);
 	layer_put(d, all);
 	return r;
@@ -344,13 +338,8 @@ int disk_snapshot_files(struct disks *d, const char *snapshot, const char *paren
 		joined = n - (unsigned)ARRAY_LEN(f.data) + 1;
 		r = add_joined(d, &f, lacking, joined, s->bytes, e);
 	}
-	for (unsigned i = joined; r == 0 && i < n; i++) {
-		r = layer_open(d, lacking[i], e);
-		if (r < 0)
-			break;
-		r = add_files(&f, lacking[i], e);
-		layer_close(lacking[i]);
-	}
+	for (unsigned i = joined; r == 0 && i < n; i++)
+		r = add_files(d, &f, lacking[i], e);
 	if (r < 0) {
 		for (unsigned i = 0; i < f.n; i++) {
 			fd_close(&f.data[i]);

@@ -165,6 +165,20 @@ int layer_open(struct disks *d, struct layer *l, struct err *e)
 	return 0;
 }
 
+int layer_reopen(const struct disks *d, const struct layer *l, int *ret_data, int *ret_map, struct err *e)
+{
+	struct layer_name n = name_of(l->id);
+	AUTO_FD data = openat(d->layers_fd, n.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD map = data < 0 ? -1 : openat(d->layers_fd, n.map, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (map < 0)
+		return err_set(e, errno == ENOENT ? -EBADMSG : -errno, "disk: layer %016" PRIx64 ": open: %s", l->id,
+			       strerror(errno));
+	*ret_data = take_fd(&data);
+	*ret_map = take_fd(&map);
+	return 0;
+}
+
 void layer_close(struct layer *l)
 {
 	if (--l->opens > 0)

@@ -23,9 +23,10 @@
 
 #include "base/fd.h"
 
-#define WORK_MAX     (1 << 20) /* bytes moved */
-#define WORK_REQUEST 4096      /* what one request counts at least */
-#define ZERO_RATE    256       /* so many zeroed or discarded bytes count as one */
+#define WORK_MAX     (1 << 20)	 /* bytes moved */
+#define WORK_REQUEST 4096	 /* what one request counts at least */
+#define ZERO_STEP    (16u << 20) /* what disk_zero() is asked for at once */
+#define ZERO_RATE    128	 /* so many zeroed or discarded bytes count as one */
 #define HANDSHAKE_NS 10000000000ull
 
 static bool has_output(const struct nbd_conn *c)
@@ -134,15 +135,36 @@ static int step_write(struct nbd_conn *c)
 	return n > 0;
 }
 
-/* Whole blocks inside the range: a discard is a hint, and what it does not cover stays. */
-static int trim(struct disk *k, uint64_t off, uint64_t len)
+static void start_zero(struct nbd_conn *c)
 {
-	uint64_t end = off + len;
-	uint64_t first = (off + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+	uint64_t end = c->q.offset + c->q.bytes;
 
-	if (end != disk_bytes(k))
-		end = end / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
-	return first < end ? disk_zero(k, first, end - first, true, NULL) : 0;
+	c->zeroing = true;
+	c->zero_at = c->q.offset;
+	/* Whole blocks inside the range: a discard is a hint, and what it does not cover stays. */
+	if (c->q.command == NBD_CMD_TRIM) {
+		c->zero_at = (c->zero_at + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+		if (end != disk_bytes(c->ex->disk))
+			end = end / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+	}
+	c->zero_left = c->zero_at < end ? end - c->zero_at : 0;
+}
+
+/* A piece of it: gigabytes at once would be a time in which nobody else is served. */
+static int step_zero(struct nbd_conn *c)
+{
+	bool punch = c->q.command == NBD_CMD_TRIM || !(c->q.flags & NBD_CMD_NO_HOLE);
+	uint64_t room = ZERO_STEP - c->zero_at % ZERO_STEP, n = c->zero_left < room ? c->zero_left : room;
+	int r = disk_zero(c->ex->disk, c->zero_at, n, punch, NULL);
+
+	c->work -= (int)(n / ZERO_RATE);
+	c->zero_at += n;
+	c->zero_left -= n;
+	if (r < 0 || c->zero_left == 0) {
+		c->zeroing = false;
+		put_reply(c, nbd_error_of(r));
+	}
+	return 1;
 }
 
 static void start_read(struct nbd_conn *c)
@@ -186,13 +208,11 @@ static int start_request(struct nbd_conn *c)
 		start_read(c);
 		return 0;
 	}
-	if (error == NBD_OK && q->command == NBD_CMD_TRIM)
-		error = nbd_error_of(trim(k, q->offset, q->bytes));
-	else if (error == NBD_OK && q->command == NBD_CMD_WRITE_ZEROES)
-		error = nbd_error_of(disk_zero(k, q->offset, q->bytes, !(q->flags & NBD_CMD_NO_HOLE), NULL));
-	if (q->command != NBD_CMD_FLUSH) /* which has nothing to do: see disk.h */
-		c->work -= (int)(q->bytes / ZERO_RATE);
-	put_reply(c, error);
+	if (error == NBD_OK && (q->command == NBD_CMD_TRIM || q->command == NBD_CMD_WRITE_ZEROES)) {
+		start_zero(c);
+		return 0;
+	}
+	put_reply(c, error); /* a flush has nothing to do: see disk.h */
 	return 0;
 }
 
@@ -220,6 +240,8 @@ static int step(struct nbd_conn *c)
 	case CONN_OPTIONS:
 		return nbd_hello_step_option(c);
 	default:
+		if (c->zeroing)
+			return step_zero(c);
 		return c->writing ? step_write(c) : step_request(c);
 	}
 }
@@ -365,7 +387,7 @@ unsigned nbd_conn_busy(const struct nbd_conn *c)
 
 	if (ioctl(c->fd, FIONREAD, &unread) < 0)
 		unread = 0;
-	return (c->writing ? 1 : 0) + (has_output(c) ? 1 : 0) + (!c->writing && c->in_len > 0 ? 1 : 0) +
+	return (c->writing || c->zeroing ? 1 : 0) + (has_output(c) ? 1 : 0) + (!c->writing && c->in_len > 0 ? 1 : 0) +
 	       (unread > 0 ? 1 : 0);
 }
 

@@ -63,6 +63,9 @@ struct nbd_conn {
 	uint32_t write_left;
 	enum nbd_error write_error;
 
+	bool zeroing;
+	uint64_t zero_at, zero_left;
+
 	uint64_t read_at;
 	uint32_t read_left;
 	size_t out_len, out_sent;

@@ -623,6 +623,8 @@ static void test_snapshot_files(void **state)
 	assert_int_equal(s.n, 1);
 	assert_int_equal(file_block(&s, 1), 1);
 	assert_int_equal(file_block(&s, 3), -1);
+	assert_int_equal(fcntl(s.data[0], F_GETFL) & O_ACCMODE, O_RDONLY); /* for a process that is to read them only */
+	assert_int_equal(fcntl(s.map[0], F_GETFL) & O_ACCMODE, O_RDONLY);
 	close_files(&s);
 	assert_int_equal(disk_snapshot_files(f->d, "s2", "", &s, &f->e), 0);
 	assert_int_equal(s.n, 2);
@@ -746,9 +748,13 @@ static void test_from_store(void **state)
 	for (unsigned w = 0; w < 1000; w++) /* more windows than are kept */
 		expect(k, 200 + w * 16, 0);
 	expect(k, 3, 3);
+	expect(k, 18, 18);
+	for (unsigned w = 0; w < 127; w++) /* so that its window is the next to go */
+		expect(k, 208 + w * 16, 0);
 	fake_snap_damage(f->snap, 150);
 	assert_int_equal(disk_read(k, got, 150 * B, 1, &f->e), -EBADMSG);
 	assert_non_null(strstr(f->e.msg, "digest differs"));
+	expect(k, 18, 18);
 	fake_snap_damage(f->snap, UINT64_MAX); /* repaired: nothing of it was kept */
 	assert_int_equal(disk_read(k, got, 150 * B, 1, &f->e), 0);
 	assert_int_equal(got[0], 150);

@@ -306,6 +306,33 @@ static void test_join_in_place(void **state)
 	join_with_failures(*state, true);
 }
 
+static void test_files(void **state)
+{
+	struct fix *f = *state;
+	struct disk_files s;
+	unsigned files;
+	int r = -1;
+
+	for (unsigned i = 5; i < 12; i++) { /* so that some have to be joined */
+		char name[8];
+
+		snprintf(name, sizeof(name), "s%u", i);
+		assert_int_equal(disk_freeze(f->d, "m", name, &f->e), 0);
+	}
+	files = layer_files(f->d, &f->dir);
+	for (int nth = 1; r < 0; nth++) {
+		arm(nth, ENOSPC, false);
+		r = disk_snapshot_files(f->d, "s11", "", &s, &f->e);
+		assert_int_equal(disarm(), r < 0);
+		assert_int_equal(layer_files(f->d, &f->dir), files);
+	}
+	assert_int_equal(s.n, 8);
+	for (unsigned i = 0; i < s.n; i++) {
+		fd_close(&s.data[i]);
+		fd_close(&s.map[i]);
+	}
+}
+
 static void test_write(void **state)
 {
 	struct fix *f = *state;
@@ -373,6 +400,7 @@ int main(void)
 		T(test_create),
 		T(test_join),
 		T(test_join_in_place),
+		T(test_files),
 		T(test_write),
 		T(test_start),
 	};

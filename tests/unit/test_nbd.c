@@ -302,6 +302,28 @@ static void test_trim_and_zeroes(void **state)
 		assert_int_equal(big2[i], 0);
 }
 
+/* One who discards gigabytes again and again, and one who wants a block in between. */
+static void test_large_discards_stop_nobody(void **state)
+{
+	AUTO_FD rude = -1;
+	AUTO_FD fd = nbd_join(&rig, "m");
+
+	(void)state;
+	nbd_rig_disk(&rig, "large", 64ull << 30, 0);
+	rude = nbd_join(&rig, "large");
+	for (unsigned i = 0; i < 60; i++)
+		nbd_ask(rude, NBD_CMD_TRIM, 0, i, (uint64_t)i << 30, UINT32_MAX);
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(nbd_do(fd, NBD_CMD_WRITE, 0, i * B, B, big), NBD_OK);
+	for (unsigned i = 0; i < 60; i++)
+		assert_int_equal(nbd_reply(rude, i), NBD_OK);
+	assert_int_equal(nbd_do(rude, NBD_CMD_READ, 0, 0, 2 * B, big2), NBD_OK);
+	for (unsigned i = 0; i < B; i++) {
+		assert_int_equal(big2[i], 0); /* a part of the base's blocks */
+		assert_int_equal(big2[B + i], 0);
+	}
+}
+
 static void test_refused_requests(void **state)
 {
 	AUTO_FD fd = nbd_join(&rig, "m");
@@ -510,6 +532,7 @@ int main(void)
 		T(test_unexport),
 		T(test_read_and_write),
 		T(test_trim_and_zeroes),
+		T(test_large_discards_stop_nobody),
 		T(test_refused_requests),
 		T(test_the_limit_is_the_guests_error),
 		T(test_many_at_once),
