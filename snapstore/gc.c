@@ -120,6 +120,12 @@ static uint64_t live_bytes(const struct pack *p)
 	return sum;
 }
 
+/* Worth joining with others; what is full of tiny objects is not. */
+static bool small(const struct pack *p)
+{
+	return p->x.pack_bytes < SNAP_SMALL_BYTES && p->x.nobjects < SNAP_PACK_OBJECTS / 2;
+}
+
 static void decide(struct gc *g, enum fate *fates)
 {
 	struct packs *all = &g->s->packs;
@@ -129,10 +135,10 @@ static void decide(struct gc *g, enum fate *fates)
 		uint64_t live = live_bytes(all->v[i]);
 
 		fates[i] = !live ? DROP : live < all->v[i]->x.pack_bytes / 2 ? REWRITE : KEEP;
-		joined += fates[i] == REWRITE || (live && all->v[i]->x.pack_bytes < SNAP_SMALL_BYTES);
+		joined += fates[i] == REWRITE || (live && small(all->v[i]));
 	}
 	for (size_t i = 0; i < all->n; i++) {
-		if (fates[i] == KEEP && joined > 1 && all->v[i]->x.pack_bytes < SNAP_SMALL_BYTES)
+		if (fates[i] == KEEP && joined > 1 && small(all->v[i]))
 			fates[i] = REWRITE;
 		if (fates[i] == REWRITE)
 			g->total += all->v[i]->x.pack_bytes;

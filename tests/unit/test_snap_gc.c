@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "snap_rig.h"
@@ -242,6 +244,88 @@ static void test_gc_while_a_reader_reads(void **state)
 	snap_rig_free(&r);
 }
 
+/* Another process: reads everything again and again, by the ring too, until @fd ends. */
+static void count_read(void *arg, int code, const struct err *e)
+{
+	if (code < 0) {
+		fprintf(stderr, "reader: %s\n", e->msg);
+		_exit(1);
+	}
+	++*(unsigned *)arg;
+}
+
+static void read_for_ever(struct snap_rig *r, const struct snap_digest *root, uint64_t from, int fd, int ready)
+{
+	static uint8_t pages[16 * SNAP_PAGE_BYTES];
+	uint8_t want[SNAP_PAGE_BYTES];
+	struct snap_reader *reader = NULL;
+	struct snap_map *m = NULL;
+	struct snap *s = NULL;
+	struct err e = { 0 };
+	uint32_t absent;
+	bool uring;
+	char byte;
+
+	if (snap_open(r->dirfd, "store", SNAP_READ, &s, &e) < 0 || snap_map_open(s, root, N, &m, &e) < 0 ||
+	    snap_reader_new(s, 4, true, &reader, &uring, &e) < 0)
+		_exit(2);
+	for (unsigned round = 0;; round++) {
+		for (unsigned i = 0; i + 16 <= N; i += 16) {
+			unsigned called = 0;
+
+			if (snap_read(reader, m, i, 16, pages, &absent, count_read, &called, &e) < 0) {
+				fprintf(stderr, "reader: %s\n", e.msg);
+				_exit(3);
+			}
+			while (!called)
+				snap_reader_poll(reader);
+			rig_page(from + i + 5, want);
+			if (memcmp(want, pages + (size_t)5 * SNAP_PAGE_BYTES, sizeof(want)) != 0)
+				_exit(4);
+		}
+		if (round == 0 && write(ready, "r", 1) != 1)
+			_exit(5);
+		if (round % 4 == 3 && snap_refresh(s, &e) < 0)
+			_exit(6);
+		if (recv(fd, &byte, 1, MSG_DONTWAIT) == 0)
+			_exit(0);
+	}
+}
+
+static void test_gc_beside_another_process(void **state)
+{
+	struct snap_digest root;
+	struct snap_gc gc;
+	struct snap_rig r;
+	int pair[2], status;
+	pid_t pid;
+	char byte;
+
+	(void)state;
+	snap_rig_new(&r);
+	root = store(&r, 1, 1);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		close(pair[0]);
+		read_for_ever(&r, &root, 1, pair[1], pair[1]);
+	}
+	close(pair[1]);
+	assert_int_equal(read(pair[0], &byte, 1), 1);
+	/* Each round the packs that it reads from are joined with a new one, and removed. */
+	for (unsigned k = 0; k < 40; k++) {
+		store(&r, 2 + k, 10000 + k);
+		OK(snap_gc(r.s, NULL, NULL, &gc, &rig_err));
+		assert_int_equal(gc.packs_after, 1);
+		drop(&r, 2 + k);
+	}
+	close(pair[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	snap_rig_free(&r);
+}
+
 static void test_stat(void **state)
 {
 	struct snap_stat st;
@@ -273,6 +357,7 @@ int main(void)
 		cmocka_unit_test(test_a_damaged_frame_stays),
 		cmocka_unit_test(test_verify_finds_damage),
 		cmocka_unit_test(test_gc_while_a_reader_reads),
+		cmocka_unit_test(test_gc_beside_another_process),
 		cmocka_unit_test(test_stat),
 	};
 
