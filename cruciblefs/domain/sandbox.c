@@ -350,7 +350,7 @@ uint64_t sandbox_inherited_next(struct sandbox *s, uint64_t after)
 	for (size_t i = 0; a && i < json_object_array_length(a); i++) {
 		uint64_t n = 0;
 
-		json_get_u64(json_object_array_get_idx(a, i), "stream", 1, UINT64_MAX, &n, NULL);
+		json_get_u64(json_object_array_get_idx(a, i), "n", 1, UINT64_MAX, &n, NULL);
 		if (n > after && (!best || n < best))
 			best = n;
 	}
