@@ -17,6 +17,12 @@ test_domain_SRCS := tests/unit/test_domain.c tests/unit/domain_world.c tests/uni
 test_domain_LIBS := cfsdomain launch vmm agentproto base
 test_domain_PKGS := json-c
 
+# now_ns() is the test's own, so that delays are there but need not be waited for.
+UNIT += test_peer
+test_peer_SRCS := $(addprefix tests/unit/,test_peer.c peer_fix.c) cruciblefs/domain/peer.c
+test_peer_LIBS := launch base
+test_peer_LDFLAGS := -Wl$(comma)--wrap=now_ns
+
 # tests/unit/fault.c stands in for these calls of everything that is linked.
 FAULT_CALLS := malloc calloc realloc strdup write mkdirat renameat fsync fchmod fchmodat socketpair pipe2 openat64
 test_domain_fault_SRCS := $(addprefix tests/unit/,test_domain_fault.c domain_world.c fake_launcher.c fault.c)
