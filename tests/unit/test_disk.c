@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Disks, one behaviour a test. More than 800 lines because all share one fixture and each test is short. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
