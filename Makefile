@@ -169,7 +169,7 @@ demo: all ## run a Python command in a virtual machine, through files, and show 
 	$(Q)tools/demo.sh $(B)
 
 .PHONY: check-nested
-check-nested: all ## the main path under KVM, in a machine inside a machine (root; minutes)
+check-nested: all $(B)/unit/test_engine ## the main path under KVM, in a machine inside a machine (root; minutes)
 	$(Q)tests/nested/run.sh $(B)
 
 .PHONY: install
@@ -180,6 +180,7 @@ install: all install-profile ## install programs, man pages, completions and the
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 $(filter $(B)/bin/%,$(PROG_BINS)) $(DESTDIR)$(BINDIR)
 	install -m 755 $(filter $(B)/libexec/%,$(PROG_BINS)) $(DESTDIR)$(LIBEXECDIR)
+	install -m 644 $(PRELOAD) $(DESTDIR)$(LIBEXECDIR)
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard docs/man/*.5) $(DESTDIR)$(MANDIR)/man5
 	install -m 644 $(wildcard docs/man/*.8) $(DESTDIR)$(MANDIR)/man8

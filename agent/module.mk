@@ -28,7 +28,7 @@ endif
 # These drive the agent that was built, as the host would, over two sockets.
 AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import test_agent_freeze test_agent_clone test_agent_list
 $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
-	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c)\
+	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c tests/unit/test_agent_harness_files.c)\
 	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
 	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))
 

@@ -75,7 +75,8 @@ enum ag_type {
 	 * JSON longer than a frame (64 KiB of environment) is cut: every EXEC frame of it but the last has the flag
 	 * AG_MORE; all together <= AG_EXEC_JSON_MAX; no EXEC of another stream comes between them (other types may).
 	 * DATA may be seen before its EXEC, since the ports are read in any order: the agent holds bulk back for it,
-	 * for at most a second. */
+	 * for at most a second.
+	 * argv ["//import"] and ["//list"] are the agent's own: agent/import.h, agent/list.h. */
 	AG_EXEC,
 	/* agent, control: {"pid":N, "script":"path of the script's file in the guest" (if there is one)} */
 	AG_EXEC_STARTED,

@@ -105,6 +105,8 @@ bool calls_end(struct calls *c, int code, const char *words)
 {
 	bool *outer = c->dropped, dropped = false;
 
+	/* It is put back below, or calls_drop() has done away with it. */
+	/* cppcheck-suppress autoVariables */
 	c->dropped = &dropped;
 	while (!dropped && c->first) {
 		struct call *k = take(c, &c->first);
@@ -129,4 +131,5 @@ void calls_drop(struct calls *c)
 		free(take(c, &c->first));
 	if (c->dropped)
 		*c->dropped = true;
+	c->dropped = NULL;
 }

@@ -28,7 +28,7 @@ struct calls {
 	struct call *first, **end;
 	size_t n;
 	uint32_t last_id;
-	bool *dropped; /* of the calls_end() on the stack */
+	bool *dropped; /* of the calls_end() that is on the stack, if one is */
 };
 
 void calls_init(struct calls *c, const char *peer);
@@ -42,7 +42,7 @@ void calls_reply(struct calls *c, struct msg *m);
 /* The argument of a call that waits; NULL none does. For messages that come before its reply. */
 void *calls_arg(const struct calls *c, uint32_t id);
 /* Answer all that wait, those that are made meanwhile too, with @code and @words. Asks for no memory. False: a callback
- * freed the owner, nothing of it may be touched any more. */
+ * has dropped them; the owner may be gone with them. */
 bool calls_end(struct calls *c, int code, const char *words);
 void calls_drop(struct calls *c); /* forget all, without a callback */
 

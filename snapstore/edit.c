@@ -52,7 +52,7 @@ int snap_edit_new(struct snap_batch *b, const struct snap_digest *base, const st
 		return err_set(e, -EINVAL, "a map is filled with zeros or with nothing");
 	d = calloc(1, sizeof(*d));
 	if (!d)
-		return err_set(e, -ENOMEM, "map: no memory");
+		return batch_failed(b, err_set(e, -ENOMEM, "map: no memory"));
 	d->b = b;
 	d->entries = entries;
 	d->levels = node_levels(entries);

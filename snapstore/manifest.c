@@ -185,8 +185,8 @@ int manifest_slurp(struct snap *s, const char *uuid, char **ret, size_t *ret_len
 int snap_manifest_read(struct snap *s, const char *uuid, struct snap_manifest *ret, struct err *e)
 {
 	AUTO_FREE char *text = NULL;
-	struct snap_manifest m;
-	size_t len;
+	struct snap_manifest m = { 0 };
+	size_t len = 0;
 	int r = manifest_slurp(s, uuid, &text, &len, e);
 
 	if (r < 0)

@@ -75,8 +75,8 @@ int snap_map_get(struct snap_map *m, uint64_t index, struct snap_digest *ret, st
 int snap_map_run(struct snap_map *m, uint64_t index, const struct snap_digest *special, uint64_t *ret_len,
 		 struct err *e)
 {
-	uint64_t at = index, end;
-	struct snap_digest d;
+	uint64_t at = index, end = 0;
+	struct snap_digest d = snap_zero;
 	int r;
 
 	do {

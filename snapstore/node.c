@@ -96,6 +96,12 @@ void nodes_fini(struct nodes *c)
 	c->slots = NULL;
 }
 
+void nodes_forget(struct nodes *c)
+{
+	for (size_t i = 0; i < (size_t)SETS * WAYS; i++)
+		c->slots[i].used = 0;
+}
+
 static struct nodes_slot *slot_of(struct nodes *c, const struct snap_digest *d)
 {
 	struct nodes_slot *set = c->slots + (size_t)(d->bytes[0] % SETS) * WAYS, *oldest = set;
@@ -114,8 +120,8 @@ int nodes_get(struct snap *s, const struct snap_digest *d, unsigned level, unsig
 {
 	struct nodes_slot *slot = slot_of(&s->nodes, d);
 	char hex[DIGEST_HEX];
-	const uint8_t *data;
-	uint32_t len;
+	const uint8_t *data = NULL;
+	uint32_t len = 0;
 	int r;
 
 	if (!slot->used || !snap_digest_equal(&slot->d, d)) {
@@ -124,7 +130,7 @@ int nodes_get(struct snap *s, const struct snap_digest *d, unsigned level, unsig
 		if (r < 0)
 			return r;
 		if (!slot->node)
-			slot->node = malloc(sizeof(*slot->node));
+			slot->node = calloc(1, sizeof(*slot->node));
 		if (!slot->node)
 			return err_set(e, -ENOMEM, "node of a map: no memory");
 		r = node_parse(data, len, slot->node, e);

@@ -40,6 +40,7 @@ struct nodes {
 struct snap;
 int nodes_init(struct nodes *c);
 void nodes_fini(struct nodes *c);
+void nodes_forget(struct nodes *c); /* the memory stays */
 /* Borrowed until the next call. @level, @n: what it must be, or it is -EBADMSG. */
 int nodes_get(struct snap *s, const struct snap_digest *d, unsigned level, unsigned n, const struct node **ret,
 	      struct err *e);

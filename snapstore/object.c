@@ -143,9 +143,9 @@ int snap_blob_put(struct snap_batch *b, const void *data, size_t len, struct sna
 int snap_blob_read(struct snap *s, const struct snap_digest *d, struct buf *out, struct err *e)
 {
 	char hex[DIGEST_HEX];
-	const uint8_t *data;
-	struct blob blob;
-	uint32_t len;
+	const uint8_t *data = NULL;
+	struct blob blob = { 0 };
+	uint32_t len = 0;
 	int r = snap_object(s, d, true, &data, &len, e);
 
 	if (r == 0)

@@ -28,6 +28,7 @@ struct pack *pack_unref(struct pack *p)
 	if (p->data)
 		munmap(p->data, p->len);
 	fd_close(&p->fd);
+	free(p->marks);
 	free(p);
 	return NULL;
 }
@@ -79,7 +80,7 @@ void packs_forget(struct packs *p, uint64_t id)
 	pack_unref(p->v[i]);
 	p->gone++;
 	p->n--;
-	memmove(p->v + i, p->v + i + 1, (p->n - i) * sizeof(*p->v));
+	memmove(p->v + i, p->v + i + 1, (p->n - i) * sizeof(*p->v)); /* NOLINT(bugprone-sizeof-expression) */
 }
 
 static int pack_map(struct snap *s, struct pack *p, struct err *e)
@@ -146,7 +147,7 @@ int packs_load(struct snap *s, uint64_t id, struct err *e)
 		pack_unref(p);
 		return r;
 	}
-	memmove(all->v + i + 1, all->v + i, (all->n - i) * sizeof(*all->v));
+	memmove(all->v + i + 1, all->v + i, (all->n - i) * sizeof(*all->v)); /* NOLINT(bugprone-sizeof-expression) */
 	all->v[i] = p;
 	all->n++;
 	if (id > all->top)

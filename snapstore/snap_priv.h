@@ -30,6 +30,7 @@ struct pack { /* counted; one that was removed lives until its last read */
 	void *data; /* the index, mapped */
 	size_t len;
 	struct index x;
+	uint16_t *marks; /* of each frame's objects; NULL: none. mark_set() */
 };
 struct pack *pack_ref(struct pack *p);
 struct pack *pack_unref(struct pack *p);
@@ -133,13 +134,25 @@ int manifest_slurp(struct snap *s, const char *uuid, char **ret, size_t *ret_len
  * ------------------------------------------------------------------------- */
 
 struct walk_ops {
-	/* A node was reached; false: do not go into it (it was already). */
-	bool (*node)(void *arg, const struct snap_digest *d, const struct where *w);
-	void (*leaf)(void *arg, const struct snap_digest *entries, unsigned n);	       /* digests of pages */
-	void (*object)(void *arg, const struct snap_digest *d, const struct where *w); /* a blob's */
-	/* Something cannot be read: @d is which. Returns 0 to go on. */
-	int (*bad)(void *arg, const struct snap_digest *d, struct err *e);
+	bool (*node)(void *arg, const struct snap_digest *d); /* false: not to be gone into (it was already) */
+	/* Digests of pages and special ones, and how many entries of the map that stands for. Reads no node. */
+	int (*leaf)(void *arg, const struct snap_digest *v, unsigned n, struct err *e);
+	int (*object)(void *arg, const struct snap_digest *d, struct err *e); /* of a blob */
+	/* A node or blob cannot be read: 0 to go on without what is below, else the walk ends with it. */
+	int (*bad)(void *arg, int code, struct err *e);
 };
 int walk_manifest(struct snap *s, const struct snap_manifest *m, const struct walk_ops *ops, void *arg, struct err *e);
+
+struct uuids { /* of all manifests, as they were */
+	char (*v)[SNAP_UUID_LEN + 1];
+	size_t n, cap;
+	bool no_memory;
+};
+int uuids_list(struct snap *s, struct uuids *ret, struct err *e);
+void uuids_fini(struct uuids *u);
+
+/* Objects of packs that were seen: a bit each, in the pack. */
+bool mark_set(struct pack *p, uint32_t frame, uint32_t slot, bool *ret_new); /* false: no memory, or no such object */
+void marks_clear(struct snap *s);
 
 #endif

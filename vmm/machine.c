@@ -297,17 +297,26 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 
 /* -- what a saved state depends on --------------------------------------------------------------- */
 
-/* FNV-1a. It only has to tell shapes of ours apart; nobody gains by a collision. */
-static uint64_t hash_words(const struct engine_command *c)
+/* FNV-1a. It only has to tell shapes of ours apart; nobody gains by a collision. The NUL counts: "a" "b" is not "ab".
+ */
+static uint64_t hash_text(uint64_t h, const char *text)
 {
+	do
+		h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+	while (*text++);
+	return h;
+}
+
+/* Of a command line, what the guest sees; what is behind its devices may change under a saved state. */
+static uint64_t hash_shape(const struct engine_command *c)
+{
+	static const char *const seen[] = { "-M", "-cpu", "-m", "-smp", "-device" };
 	uint64_t h = 0xcbf29ce484222325u;
 
-	for (size_t i = 0; i < c->argc; i++)
-		for (const char *p = c->argv[i];; p++) {
-			h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-			if (!*p) /* the NUL counts: "a" "b" is not "ab" */
-				break;
-		}
+	for (size_t i = 0; i + 1 < c->argc; i++)
+		for (size_t k = 0; k < ARRAY_LEN(seen); k++)
+			if (strcmp(c->argv[i], seen[k]) == 0)
+				h = hash_text(hash_text(h, c->argv[i]), c->argv[i + 1]);
 	return h;
 }
 
@@ -315,13 +324,13 @@ int engine_fingerprint(const struct engine_info *i, const struct engine_machine 
 {
 	struct engine_machine generic = { .accel = m->accel, .memory_mib = m->memory_mib, .vcpus = m->vcpus };
 	size_t minor = strcspn(i->version, ".");
-	struct engine_command c;
+	struct engine_command c = { .argc = 0 };
 	int n;
 
 	if (!i->version[minor] || machine_command(&generic, &c, NULL) < 0)
 		return -EINVAL;
 	minor += 1 + strcspn(i->version + minor + 1, ".");
 	n = snprintf(ret, cap, "%s-%.*s %016llx %s", i->name, (int)minor, i->version,
-		     (unsigned long long)hash_words(&c), cpu_model[m->accel]);
+		     (unsigned long long)hash_shape(&c), cpu_model[m->accel]);
 	return n < 0 || (size_t)n >= cap ? -EINVAL : 0;
 }

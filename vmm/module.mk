@@ -9,7 +9,7 @@ vmm_SRCS := $(addprefix vmm/,machine.c qemu_probe.c qemu.c qemu_state.c qmp.c qm
 # All of the box but its main file: for the program, its unit tests and its fuzz targets.
 LIBS += box
 box_SRCS := $(addprefix vmm/box/,message.c channel.c source.c guest.c guest_call.c guest_exec.c guest_freeze.c guest_json.c spool.c console.c \
-	cmd.c queue.c queue_time.c session.c inherit.c box.c box_daemon.c box_memory.c box_freeze.c box_load.c)
+	cmd.c queue.c queue_time.c session.c inherit.c box.c box_daemon.c box_early.c box_memory.c box_freeze.c box_load.c)
 
 PROGS += crucible-box
 crucible-box_DIR := libexec
@@ -32,11 +32,3 @@ vmm_FUZZ := fuzz_qmp fuzz_request fuzz_box_msg fuzz_box_frames
 FUZZ += $(vmm_FUZZ)
 $(foreach f,$(vmm_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := box vmm agentproto base)\
 	$(eval $(f)_PKGS := json-c))
-
-# Real machines, over the preload library.
-UNIT += test_engine
-test_engine_SRCS := tests/unit/test_engine.c tests/unit/engine_rig.c
-test_engine_LIBS := vmm base
-test_engine_PKGS := json-c libseccomp
-test_engine_LDFLAGS := -pthread
-$(B)/unit/test_engine: | $(B)/lib/crucible-preload.so

@@ -26,7 +26,8 @@
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
-#define FREEZE_MS 100u
+/* Commands that are busy on four emulated vCPUs take up to 115 ms; the machine runs meanwhile. */
+#define FREEZE_MS 1000u
 
 enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
 
@@ -305,6 +306,7 @@ static void run(struct capture *c, enum step step)
 	case CAPTURE:
 		ask_str(&a, s->machine);
 		ask_str(&a, c->p->uuid);
+		ask_str(&a, s->disk);
 		code = ask_pager(s->reg, PAGER_CAPTURE, &a, on_step, c);
 		break;
 	case MEMORY:

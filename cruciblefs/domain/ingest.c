@@ -139,7 +139,7 @@ static char *describe(struct snapshot *p)
 	json_object_object_add(o, "uuid", json_object_new_string(p->uuid));
 	json_object_object_add(o, "parent", json_object_new_string(p->parent_uuid));
 	json_object_object_add(o, "base", json_object_new_string(p->parent_uuid));
-	json_object_object_add(o, "memory_base", json_object_new_string(p->memory_base));
+	json_object_object_add(o, "memory_whole", json_object_new_boolean(!p->memory_base[0]));
 	json_object_object_add(o, "created_ns", json_object_new_uint64(p->created_ns));
 	json_object_object_add(o, "memory_bytes", json_object_new_uint64((uint64_t)p->memory_mib << 20));
 	json_object_object_add(o, "disk_bytes", json_object_new_uint64(ENGINE_DISK_BYTES));

@@ -145,6 +145,7 @@ void registry_check_shutdown(struct registry *r)
 		if (r->ndowns)
 			return;
 	}
+	relink_unlink(r);
 	loop_fn *done = r->on_down;
 
 	r->on_down = NULL;

@@ -252,15 +252,20 @@ static int listen_at(const struct peer *p, const struct peer_listen *l, int *ret
 static void on_spawned(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct peer *p = arg;
+	char unenforced[256];
 	int fd = -1;
 
-	(void)r, (void)m; /* the pidfd: the connection's end tells as much */
+	(void)m; /* the pidfd: the connection's end tells as much */
 	if (p->state != SPAWNING)
 		return; /* told to end meanwhile; without a daemon it does so by itself */
 	if (code < 0) {
 		fail(p, code, "starting it", words);
 		return;
 	}
+	wire_u32(r); /* pid, of the launcher's namespace */
+	wire_str(r, unenforced, sizeof(unenforced));
+	if (unenforced[0])
+		log_warn("peer=%s event=started unenforced=%s next=continues", p->kind->name, unenforced);
 	code = connect_to(p, &fd);
 	if (code < 0)
 		fail(p, code, "connecting to it", "");

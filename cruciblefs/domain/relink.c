@@ -223,13 +223,22 @@ static void on_pager_up(void *arg, bool fresh)
 			relink_sandbox(s);
 	}
 	find_storing(r);
+	snapshots_sweep(r);
 	waitq_wake(&r->trial_waitq);
 	ingest_kick(r);
 }
 
+static int start_pager(struct registry *r, struct err *e);
+
+/* The pager comes second: it opens the store, and may not make a ring any more once it serves. */
 static void on_store_up(void *arg, bool fresh)
 {
+	struct registry *r = arg;
+	struct err e = { 0 };
+
 	(void)fresh;
+	if (!r->pager && start_pager(r, &e) < 0)
+		log_err("event=no-pager error=\"%s\" next=nothing-starts", e.msg);
 	find_storing(arg);
 	waitq_wake(&((struct registry *)arg)->trial_waitq);
 	ingest_kick(arg);
@@ -265,7 +274,7 @@ static void on_pager_msg(void *arg, struct msg *m)
 
 bool registry_peers_are_up(struct registry *r)
 {
-	return r->pager && peer_is_up(r->pager);
+	return r->pager && r->store && peer_is_up(r->pager) && peer_is_up(r->store);
 }
 
 const char *registry_peers_words(struct registry *r)
@@ -277,7 +286,7 @@ const char *registry_peers_words(struct registry *r)
 
 bool registry_peers_failed(struct registry *r)
 {
-	return !r->pager || !r->store || peer_degraded(r->pager)[0];
+	return !r->store || registry_peers_words(r)[0];
 }
 
 /* A machine needs four of the pager; more than the host permits us we cannot give. */
@@ -288,28 +297,39 @@ static uint32_t most_descriptors(void)
 	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
 }
 
+static char daemon_uid[16]; /* in the command lines of both, for life */
+
+static int start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
+		      const char *const *argv, size_t argc, struct peer **ret, struct err *e)
+{
+	const struct peer_setup setup = {
+		.loop = r->loop,
+		.launcher = r->launcher,
+		.store_fd = r->store_fd,
+		.log_fd = 2,
+		.nofile = most_descriptors(),
+		.argc = argc,
+		.argv = argv,
+	};
+
+	return peer_new(kind, &setup, ops, r, ret, e);
+}
+
+static int start_pager(struct registry *r, struct err *e)
+{
+	static const struct peer_ops ops = { on_pager_up, on_lost, on_pager_msg };
+	static const char *const argv[] = { "crucible-pager", daemon_uid };
+
+	return start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
+}
+
 int relink_begin(struct registry *r, struct err *e)
 {
-	static const struct peer_ops pager_ops = { on_pager_up, on_lost, on_pager_msg };
-	static const struct peer_ops store_ops = { on_store_up, on_lost, NULL };
-	static char uid[16];
-	static const char *const pager_argv[] = { "crucible-pager", uid };
-	static const char *const store_argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", uid };
-	struct peer_setup setup = {
-		.loop = r->loop, .launcher = r->launcher, .store_fd = r->store_fd, .log_fd = 2, .nofile = most_descriptors()
-	};
-	int k;
+	static const struct peer_ops ops = { on_store_up, on_lost, NULL };
+	static const char *const argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", daemon_uid };
 
-	snprintf(uid, sizeof(uid), "%u", r->cfg->uid_base);
-	setup.argc = ARRAY_LEN(pager_argv);
-	setup.argv = pager_argv;
-	k = peer_new(&pager_kind, &setup, &pager_ops, r, &r->pager, e);
-	if (k < 0)
-		return k;
-	setup.nofile = setup.nofile < 4096 ? setup.nofile : 4096;
-	setup.argc = ARRAY_LEN(store_argv);
-	setup.argv = store_argv;
-	return peer_new(&store_kind, &setup, &store_ops, r, &r->store, e);
+	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
+	return start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
 }
 
 /* An orderly end: nothing of ours is left running. */
@@ -319,6 +339,20 @@ void relink_quit(struct registry *r)
 		peer_quit(r->pager, PAGER_QUIT);
 	if (r->store)
 		peer_quit(r->store, STORE_QUIT);
+}
+
+/* After an orderly end nobody is to find a socket that nobody listens on. */
+void relink_unlink(struct registry *r)
+{
+	const struct peer_kind *const kinds[] = { &pager_kind, &store_kind };
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		for (size_t k = 0; k < kinds[i]->nlisten; k++) {
+			snprintf(path, sizeof(path), "%s/%s", kinds[i]->listen[k].dir, kinds[i]->listen[k].name);
+			unlinkat(r->store_fd, path, 0);
+		}
+	}
 }
 
 void relink_end(struct registry *r)

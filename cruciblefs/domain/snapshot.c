@@ -304,25 +304,50 @@ static bool needed(struct registry *r, const struct snapshot *p)
 	return false;
 }
 
+/* The pager uses it no more: now the store may let it go. */
+static void on_forgotten(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct snapshot *p = arg;
+	struct registry *r = p->reg;
+	struct ask a;
+
+	(void)rd;
+	(void)m;
+	p->removing = false;
+	if (code == -EPIPE || !p->listed) {
+		snapshot_unref(p);
+		return;
+	}
+	if (code < 0)
+		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid, words);
+	ask_init(&a);
+	ask_str(&a, p->uuid);
+	ask_store(r, STORE_REMOVE, &a, NULL, NULL);
+	snapshot_remove_dir(p);
+	take_out(r, p);
+	snapshot_unref(p);
+	snapshots_sweep(r); /* its parent may go now */
+}
+
 void snapshots_sweep(struct registry *r)
 {
 	struct snapshot *next;
 	bool any = false;
 
 	for (struct snapshot *p = r->first_snapshot; p; p = next) {
-		struct ask a, b;
+		struct ask a;
 
 		next = p->next;
-		if (!p->gone || needed(r, p))
+		if (!p->gone || p->removing || needed(r, p))
 			continue;
 		ask_init(&a);
 		ask_str(&a, p->uuid);
-		ask_pager(r, PAGER_FORGET, &a, NULL, NULL);
-		ask_init(&b);
-		ask_str(&b, p->uuid);
-		ask_store(r, STORE_REMOVE, &b, NULL, NULL);
-		snapshot_remove_dir(p);
-		take_out(r, p);
+		p->removing = true;
+		if (ask_pager(r, PAGER_FORGET, &a, on_forgotten, snapshot_ref(p)) < 0) {
+			snapshot_unref(p); /* the pager is away: tried again when it is back, or at the next start */
+			p->removing = false;
+			continue;
+		}
 		any = true;
 	}
 	if (any)

@@ -25,6 +25,7 @@ struct snapshot {
 	unsigned refs;
 	bool listed; /* in the registry */
 	bool gone;   /* removed by its owner; hidden until nothing needs it */
+	bool removing; /* the pager was asked to forget it */
 	bool hidden; /* prepared from a profile: nobody's to see */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
@@ -114,6 +115,7 @@ bool registry_peers_failed(struct registry *r);
 const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
 void relink_sandbox(struct sandbox *s);
 void relink_quit(struct registry *r);
+void relink_unlink(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);
 void relink_end(struct registry *r);
 

@@ -110,7 +110,7 @@ static int show_store(int store_fd, const char *path, const char *to, uint64_t a
 			     SHOW_FOLDER, e);
 }
 
-/* Should: let the pager open its own descriptors anew, read-only. Mustn't: show other processes, or anything of the
+/* Should: let the pager open its own descriptors anew, read-only, and an engine its own memory, to hand it over. Mustn't: show other processes, or anything of the
  * kernel's. The process namespace is ours, so this is not the host's /proc. */
 static int make_proc(struct err *e)
 {
@@ -196,6 +196,8 @@ static int show_engine(const struct root_plan *p, int store, struct err *e)
 	if (r == 0 && p->preload)
 		r = show(-1, p->preload, LAUNCH_PRELOAD_SO + 1,
 			 MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, SHOW_FILE, e);
+	if (r == 0 && p->preload)
+		r = make_proc(e);
 	return r < 0 ? r : make_dev(p, e);
 }
 

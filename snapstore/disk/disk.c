@@ -32,23 +32,25 @@ static int check_range(const struct disk *k, uint64_t off, uint64_t len, struct 
 	return 0;
 }
 
-/* -- open and close
- * ---------------------------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------------------------- */
 
 void disk_restack(struct disk *k, bool other_layers)
 {
-	struct stack *s = k->stack;
-
-	k->own_below = 0;
-	for (unsigned i = s->nlayers - s->own; i + 1 < s->nlayers; i++) {
-		/* Counted since the open, but where a join was given up half way; then what it was before is near
-		 * enough. */
-		layer_count(s->layers[i], NULL);
-		k->own_below += s->layers[i]->used;
-	}
 	k->epoch++;
+	k->prepared = false;
 	if (other_layers)
 		index_drop(k);
+}
+
+/* While the machine runs, do what its next freeze would have to do in the pause. What does not work now is done then.
+ */
+static void prepare(struct disk *k)
+{
+	if (spare_add(k->set))
+		return; /* one thing a write */
+	if (k->stack->nlayers == DISK_LAYERS_MAX)
+		stack_join(k->set, k->stack, NULL);
+	k->prepared = true;
 }
 
 static int open_parts(struct disks *d, struct disk *k, unsigned *ret_opened, struct err *e)
@@ -60,8 +62,8 @@ static int open_parts(struct disks *d, struct disk *k, unsigned *ret_opened, str
 		r = layer_open(d, s->layers[*ret_opened], e);
 	if (r == 0 && s->rooted)
 		r = storelayer_open(d, &s->root, (s->bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES, &k->store, e);
-	for (unsigned i = s->nlayers - s->own; r == 0 && i < s->nlayers; i++)
-		r = layer_count(s->layers[i], e);
+	if (r == 0 && s->own)
+		r = layer_count(s->layers[s->nlayers - 1], e);
 	if (r == 0)
 		disk_restack(k, false);
 	return r;
@@ -84,7 +86,7 @@ int disk_open(struct disks *d, const char *id, struct disk **ret, struct err *e)
 	k->set = d;
 	k->stack = s;
 	k->nchunks = (s->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
-	k->chunks = calloc(k->nchunks, sizeof(*k->chunks));
+	k->chunks = calloc(k->nchunks, sizeof(struct chunk *));
 	r = k->chunks ? open_parts(d, k, &opened, e) : err_set(e, -ENOMEM, "disk %s: no memory", id);
 	if (r < 0) {
 		while (opened > 0)
@@ -118,8 +120,7 @@ uint64_t disk_bytes(const struct disk *k)
 	return k->stack->bytes;
 }
 
-/* -- reading
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------------------------- */
 
 /* @len bytes of a file; past its end: zeros when @fill, else damage. */
 static int file_read(const struct disk *k, int fd, void *buf, uint64_t off, uint32_t len, bool fill, struct err *e)
@@ -224,8 +225,7 @@ int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err 
 	return r < 0 ? r : read_range(k, buf, off, len, e);
 }
 
-/* -- writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------------------------- */
 
 static int writev_all(int fd, struct iovec *v, int n, uint64_t off)
 {
@@ -274,11 +274,13 @@ static int mark(struct disk *k, struct chunk *c, uint64_t chunk_block, unsigned 
 	return 0;
 }
 
+/* What is frozen is its snapshot's: a machine that writes one file again and again between snapshots must not run full. A
+ * guest's own file system is no larger than the limit. */
 static int check_limit(const struct disk *k, unsigned fresh, struct err *e)
 {
 	const struct stack *s = k->stack;
 
-	if (s->limit && fresh && (k->own_below + top_of(k)->used + fresh) * DISK_BLOCK_BYTES > s->limit)
+	if (s->limit && fresh && ((uint64_t)top_of(k)->used + fresh) * DISK_BLOCK_BYTES > s->limit)
 		return err_set(e, -EDQUOT, "disk %s: its limit of %llu bytes is reached", s->id,
 			       (unsigned long long)s->limit);
 	return 0;
@@ -345,11 +347,14 @@ int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, stru
 {
 	int r = check_writable(k, off, len, e);
 
-	return r < 0 ? r : write_range(k, buf, off, len, e);
+	if (r < 0)
+		return r;
+	if (!k->prepared)
+		prepare(k);
+	return write_range(k, buf, off, len, e);
 }
 
-/* -- zeros
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- zeros ------------------------------------------------------------------------------------------------------- */
 
 static const uint8_t zeros[65536];
 

@@ -4,12 +4,14 @@
  * A disk is a stack of layers, newest first; a block is read from the first layer that has it, below all from the base
  * image (a raw file; zeros past its end). Only the top layer is written. A layer is
  *   <dir>/layers/<id>.data    a sparse file in which block n lies at n * 4096
- *   <dir>/layers/<id>.map     two bits a block: 0 not here, 1 here, 2 zeros here; mapped shared, so that it survives us
+ *   <dir>/layers/<id>.map     two bits a block: 0 not here, 1 here, 2 zeros here; block n is bits 2(n%4) of byte n/4;
+ *                             written at once, so that it survives us
  * or a disk map of the snapstore (blocks read through it, decoded frames cached, bounded). A fork freezes the top layer
  * (it is the snapshot's now, and never changes) and puts an empty one on top of it: two files made, nothing copied.
  * Layers are counted by the stacks that hold them and removed with the last one.
  *   <dir>/stacks/<id>         JSON: bytes, limit, layers, base, written by rename: what a restarted server reads
- * A stack is of a machine (its id is the machine's, or the sandbox's: the caller's business) or of a snapshot.
+ * A stack is of a machine (its id is the machine's, or the sandbox's: the caller's business) or of a snapshot: that can
+ * be opened, but not written. An id is 1 to 100 letters that are themselves in a path and in JSON (-EINVAL else).
  *
  * Overlays are disposable: a flush returns at once (it is the guest's promise against a crash of the guest, which ours
  * survives); disk_sync() is for a stopped sandbox and for a snapshot before it is `ready`.
@@ -33,15 +35,18 @@ struct disks;
 /* @dirfd: <store>/disks, borrowed for life; made as needed inside. @snap: for layers of the snapstore, may be NULL.
  * Reads every stack; one that cannot be read is told by disk_open() with -EBADMSG, not here. */
 int disks_open(int dirfd, struct snap *snap, struct disks **ret, struct err *e);
-struct disks *disks_close(struct disks *d); /* syncs nothing */
+/* A store that was made after disks_open(), which was given none. */
+void disks_set_snap(struct disks *d, struct snap *snap);
+struct disks *disks_close(struct disks *d); /* syncs nothing; closes what is open, so a struct nbd goes first */
 
 struct disk_origin {
-	int base_fd;		       /* raw image; duplicated. Kept by name too: */
-	char base[160];		       /* file below <dir>/bases/ (a hard link made by the caller) for a restart */
+	int base_fd;			  /* raw image; duplicated; -1: opened by its name. Kept by name too: */
+	char base[160];			  /* file below <dir>/bases/ (a hard link made by the caller); "": zeros */
 	char snapshot[SNAP_UUID_LEN + 1]; /* "": an empty layer over the base; else a stack of a snapshot */
 };
-/* Make stack @id, writable. @limit_bytes: of the top layer and those below it that are this machine's own since its
- * last origin; writing more: -EDQUOT. Errors: -EEXIST; -ENOENT no such snapshot; -ENOSPC. */
+/* Make stack @id, writable. @limit_bytes: of the top layer: what the machine wrote since its last freeze;
+ * writing more: -EDQUOT; 0: no limit. With a snapshot the base is the snapshot's. Errors: -EEXIST; -ENOENT
+ * no such snapshot; -ENOSPC; -EINVAL: of another size than a stored snapshot. */
 int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_bytes, const struct disk_origin *o,
 		struct err *e);
 /* The snapshot's stack from the snapstore (its files went, or it was never here): base and one map. */
@@ -51,32 +56,35 @@ int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes
  * paused). Constant time. -EEXIST, -ENOENT, -ENOSPC, -EMLINK too deep to join. On failure nothing has changed. */
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e);
 /* The layers of @snapshot that its parent snapshot's stack lacks (frozen files): what has to be ingested. Descriptors
- * for reading, oldest first, each pair data and map; the caller closes. */
+ * for reading, oldest first, each pair data and map; the caller closes. More than 8: the oldest are joined. A snapshot
+ * that stands on a stored one says nothing without a parent: -EINVAL. */
 struct disk_files {
 	unsigned n;
 	int data[8], map[8];
 };
 int disk_snapshot_files(struct disks *d, const char *snapshot, const char *parent_or_empty, struct disk_files *ret,
-			struct err *e); /* -E2BIG: more than 8: joined inside first */
+			struct err *e);
 /* @snapshot is in the snapstore under @root: new stacks made from it use that, and its files go with the last stack
  * that holds them. */
 int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct snap_digest *root, struct err *e);
 int disk_rename(struct disks *d, const char *from, const char *to, struct err *e);
-int disk_remove(struct disks *d, const char *id, struct err *e); /* layers go when nobody holds them; absent: 0 */
+/* Layers go when nobody holds them. Absent: 0. -EBUSY: open. */
+int disk_remove(struct disks *d, const char *id, struct err *e);
 int disk_sync(struct disks *d, const char *id, struct err *e);
 bool disk_exists(struct disks *d, const char *id);
 int disk_stat(struct disks *d, const char *id, uint64_t *ret_own_bytes, unsigned *ret_layers, struct err *e);
 
-/* -- reading and writing; offsets and lengths in bytes, any alignment, inside the disk (-EINVAL else) ---------------- */
+/* -- reading and writing; offsets and lengths in bytes, any alignment, inside the disk (-EINVAL else) ------------ */
 struct disk;
 int disk_open(struct disks *d, const char *id, struct disk **ret, struct err *e); /* -ENOENT, -EBADMSG, -EBUSY open */
 struct disk *disk_close(struct disk *k);
 uint64_t disk_bytes(const struct disk *k);
-int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err *e);	     /* -EBADMSG, -EIO */
-int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, struct err *e);  /* -ENOSPC, -EDQUOT */
+int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err *e); /* -EBADMSG, -EIO */
+/* -ENOSPC, -EDQUOT, -EROFS: a snapshot's */
+int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, struct err *e);
 int disk_zero(struct disk *k, uint64_t off, uint64_t len, bool punch, struct err *e); /* discard: punch, space back */
 
-/* -- the block server: NBD, fixed newstyle, simple replies ------------------------------------------------------------ */
+/* -- the block server: NBD, fixed newstyle, simple replies ------------------------------------------------------- */
 struct nbd;
 /* @listen_fd: a listening stream socket, taken. A client names an export; it must be one that nbd_export() announced
  * for the uid that SO_PEERCRED tells, else it is refused before anything is said of it. One connection an export: a

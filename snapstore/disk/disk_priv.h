@@ -39,10 +39,13 @@ struct layer *layer_get(struct disks *d, uint64_t id);
 void layer_put(struct disks *d, struct layer *l); /* one ref less; with the last the files go */
 /* New, empty: one ref, open. -ENOSPC and what open says. */
 int layer_create(struct disks *d, uint64_t bytes, struct layer **ret, struct err *e);
+int layer_size(struct layer *l, uint64_t bytes, struct err *e); /* how long its files are; they are empty */
 /* @l's files under a new id, because their bytes are about to mean something else: one ref, open. */
 int layer_alias(struct disks *d, struct layer *l, struct layer **ret, struct err *e);
 int layer_open(struct disks *d, struct layer *l, struct err *e); /* -EBADMSG: the files are not there */
 void layer_close(struct layer *l);
+/* Descriptors for somebody else: read only, with positions of their own. */
+int layer_reopen(const struct disks *d, const struct layer *l, int *ret_data, int *ret_map, struct err *e);
 /* @n words of the map from block @first (a multiple of WORD_BLOCKS) on; past its end: absent. */
 int layer_map_read(const struct layer *l, uint64_t first, uint64_t *words, unsigned n, struct err *e);
 int layer_map_write(struct layer *l, uint64_t first, const uint64_t *words, unsigned n, struct err *e);
@@ -58,7 +61,7 @@ static inline unsigned words_data(uint64_t w) /* blocks of data in a word */
 /* Set blocks [first, first+n) of @words. */
 void words_set(uint64_t *words, unsigned first, unsigned n, enum block_state state);
 
-/* -- storelayer.c: a disk map of the snapstore as the lowest layer ------------------------------------------------- */
+/* -- storelayer.c: a disk map of the snapstore as the lowest layer ----------------------------------------------- */
 
 struct storelayer;
 /* One more user of the map under @root. -EBADMSG, -ENOENT; -EINVAL without a snapstore. */
@@ -135,6 +138,18 @@ int stack_join(struct disks *d, struct stack *k, struct err *e);
 /* Blocks of @from that @to lacks (@over: all) into @to. Both open; any two of one disk. */
 int layer_pour(const struct layer *from, struct layer *to, uint64_t bytes, bool over, struct err *e);
 
+/* -- spare.c --------------------------------------------------------------------------------------------------------
+ */
+
+#define SPARE_LAYERS  4u
+#define SPARE_RECORDS 8u
+
+bool spare_add(struct disks *d); /* one more; false: there are enough, or it cannot be done now */
+/* As layer_create() and fd_replace(), from what is there. */
+int spare_layer(struct disks *d, uint64_t bytes, struct layer **ret, struct err *e);
+int spare_record(struct disks *d, const char *id, const void *text, size_t len);
+void spares_drop(struct disks *d);
+
 /* -- disk.c, index.c ------------------------------------------------------------------------------------------------
  */
 
@@ -157,7 +172,7 @@ struct disk {
 	size_t nchunks;
 	struct chunk **chunks;
 	struct storelayer *store; /* NULL: none */
-	uint64_t own_below;	  /* blocks of the own layers below the top */
+	bool prepared;		  /* for the next freeze */
 };
 
 int index_chunk(struct disk *k, uint64_t block, struct chunk **ret, struct err *e);
@@ -175,6 +190,14 @@ struct disks {
 	struct stack *stacks[DISK_BUCKETS];
 	struct base *bases;
 	struct store_state *store; /* storelayer.c's */
+
+	struct layer *spare_layers[SPARE_LAYERS]; /* a ref, open, without a size */
+	struct spare_record {
+		uint64_t number;
+		int fd;
+	} spare_records[SPARE_RECORDS];
+	unsigned nspare_layers, nspare_records;
+	uint64_t next_spare;
 };
 
 #endif

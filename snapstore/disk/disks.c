@@ -18,8 +18,7 @@
 
 #include "base/fd.h"
 
-/* -- the whole
- * --------------------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------------------------- */
 
 static int open_folder(int dirfd, const char *name, int *ret, struct err *e)
 {
@@ -51,10 +50,17 @@ int disks_open(int dirfd, struct snap *snap, struct disks **ret, struct err *e)
 	return 0;
 }
 
+void disks_set_snap(struct disks *d, struct snap *snap)
+{
+	if (!d->snap)
+		d->snap = snap;
+}
+
 struct disks *disks_close(struct disks *d)
 {
 	if (!d)
 		return NULL;
+	spares_drop(d);
 	for (unsigned i = 0; i < DISK_BUCKETS; i++) {
 		struct stack *k;
 
@@ -83,8 +89,7 @@ struct disks *disks_close(struct disks *d)
 	return NULL;
 }
 
-/* -- making
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- making ------------------------------------------------------------------------------------------------------ */
 
 static int check_new(struct disks *d, const char *id, uint64_t bytes, struct err *e)
 {
@@ -105,12 +110,17 @@ static int room_for_top(struct disks *d, struct stack *k, struct err *e)
 /* An empty layer on @k, which is in no bucket. It stays open: *ret_top is to be closed. */
 static int put_top(struct disks *d, struct stack *k, struct layer **ret_top, struct err *e)
 {
-	int r = layer_create(d, k->bytes, &k->layers[k->nlayers], e);
+	int r = spare_layer(d, k->bytes, &k->layers[k->nlayers], e);
 
 	if (r < 0)
 		return r;
 	*ret_top = k->layers[k->nlayers++];
 	return 0;
+}
+
+static uint64_t blocks_of(uint64_t bytes)
+{
+	return (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
 }
 
 int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_bytes, const struct disk_origin *o,
@@ -126,24 +136,26 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 		r = stack_need(d, o->snapshot, &from, e);
 		if (r == 0 && !from->frozen)
 			r = err_set(e, -EINVAL, "disk %s: that of a machine, not a snapshot", o->snapshot);
+		if (r == 0 && from->rooted && blocks_of(bytes) != blocks_of(from->bytes))
+			r = err_set(e, -EINVAL, "disk %s: not of the size of snapshot %s", id, o->snapshot);
 		if (r == 0)
 			r = stack_clone(d, from, id, &k, e);
 	} else {
 		k = stack_new(id);
 		r = k ? base_get(d, o->base, o->base_fd, &k->base, e) : err_set(e, -ENOMEM, "disk %s: no memory", id);
 	}
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->bytes = bytes;
 		k->limit = limit_bytes;
 		k->own = 0;
 		k->frozen = false;
 		r = base_open(d, k->base, e);
 	}
-	if (r == 0)
+	if (r == 0 && k)
 		r = room_for_top(d, k, e);
-	if (r == 0)
+	if (r == 0 && k)
 		r = put_top(d, k, &top, e);
-	if (r == 0) {
+	if (r == 0 && k) {
 		k->own = 1;
 		layer_close(top);
 		r = stack_write(d, k, false, e);
@@ -186,8 +198,7 @@ int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes
 	return 0;
 }
 
-/* -- freezing
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- freezing ---------------------------------------------------------------------------------------------------- */
 
 /* @k without its top, which was put on it a moment ago and is empty. */
 static void drop_top(struct disks *d, struct stack *k)
@@ -214,7 +225,7 @@ static int unwrite_top(struct disks *d, struct stack *k)
 
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e)
 {
-	struct stack *k = NULL, *s;
+	struct stack *k = NULL, *s = NULL;
 	struct layer *top = NULL;
 	int r = stack_need(d, id, &k, e);
 
@@ -226,7 +237,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 		r = room_for_top(d, k, e);
 	if (r == 0)
 		r = stack_clone(d, k, snapshot, &s, e);
-	if (r < 0)
+	if (r < 0 || !s)
 		return r;
 	s->frozen = true;
 	s->limit = 0;
@@ -259,8 +270,7 @@ int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct er
 	return r;
 }
 
-/* -- for the snapstore
- * ------------------------------------------------------------------------------------------------- */
+/* -- for the snapstore ------------------------------------------------------------------------------------------- */
 
 static bool has_layer(const struct stack *k, uint64_t id)
 {
@@ -273,18 +283,12 @@ static bool has_layer(const struct stack *k, uint64_t id)
 	return false;
 }
 
-static int add_files(struct disk_files *f, const struct layer *l, struct err *e)
+static int add_files(const struct disks *d, struct disk_files *f, const struct layer *l, struct err *e)
 {
-	f->data[f->n] = fcntl(l->data, F_DUPFD_CLOEXEC, 3);
-	if (f->data[f->n] < 0)
-		return err_set(e, -errno, "disk: layer: %s", strerror(errno));
-	f->map[f->n] = fcntl(l->map, F_DUPFD_CLOEXEC, 3);
-	if (f->map[f->n] < 0) {
-		fd_close(&f->data[f->n]);
-		return err_set(e, -errno, "disk: layer: %s", strerror(errno));
-	}
-	f->n++;
-	return 0;
+	int r = layer_reopen(d, l, &f->data[f->n], &f->map[f->n], e);
+
+	f->n += r == 0;
+	return r;
 }
 
 /* All of @layers as one, in a layer that no stack has; its files live as long as their descriptors. */
@@ -304,7 +308,7 @@ static int add_joined(struct disks *d, struct disk_files *f, struct layer *const
 		layer_close(layers[i]);
 	}
 	if (r == 0)
-		r = add_files(f, all, e);
+		r = add_files(d, f, all, e);
 	layer_close(all);
 	layer_put(d, all);
 	return r;
@@ -334,13 +338,8 @@ int disk_snapshot_files(struct disks *d, const char *snapshot, const char *paren
 		joined = n - (unsigned)ARRAY_LEN(f.data) + 1;
 		r = add_joined(d, &f, lacking, joined, s->bytes, e);
 	}
-	for (unsigned i = joined; r == 0 && i < n; i++) {
-		r = layer_open(d, lacking[i], e);
-		if (r < 0)
-			break;
-		r = add_files(&f, lacking[i], e);
-		layer_close(lacking[i]);
-	}
+	for (unsigned i = joined; r == 0 && i < n; i++)
+		r = add_files(d, &f, lacking[i], e);
 	if (r < 0) {
 		for (unsigned i = 0; i < f.n; i++) {
 			fd_close(&f.data[i]);
@@ -383,8 +382,7 @@ int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct sna
 	return 0;
 }
 
-/* -- the rest
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the rest ---------------------------------------------------------------------------------------------------- */
 
 int disk_rename(struct disks *d, const char *from, const char *to, struct err *e)
 {

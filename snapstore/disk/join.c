@@ -60,10 +60,14 @@ static int pour_words(const struct layer *from, struct layer *to, uint64_t block
 		      struct err *e)
 {
 	uint64_t f[CHUNK_WORDS], t[CHUNK_WORDS], old[CHUNK_WORDS];
+	uint64_t any = 0;
 	int r = layer_map_read(from, block, f, n, e);
 
-	if (r == 0)
-		r = layer_map_read(to, block, t, n, e);
+	for (unsigned i = 0; r == 0 && i < n; i++)
+		any |= f[i];
+	if (r < 0 || !any)
+		return r;
+	r = layer_map_read(to, block, t, n, e);
 	if (r < 0)
 		return r;
 	memcpy(old, t, sizeof(old));

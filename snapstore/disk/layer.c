@@ -77,17 +77,24 @@ void layer_put(struct disks *d, struct layer *l)
 	free(l);
 }
 
-static int create_files(const struct disks *d, struct layer *l, uint64_t bytes)
+static int create_files(const struct disks *d, struct layer *l)
 {
 	struct layer_name n = name_of(l->id);
-	uint64_t blocks = (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
 
 	l->data = openat(d->layers_fd, n.data, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (l->data < 0 || ftruncate(l->data, (off_t)(blocks * DISK_BLOCK_BYTES)) < 0)
+	if (l->data < 0)
 		return -errno;
 	l->map = openat(d->layers_fd, n.map, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (l->map < 0 || ftruncate(l->map, (off_t)((blocks + WORD_BLOCKS - 1) / WORD_BLOCKS * sizeof(uint64_t))) < 0)
-		return -errno;
+	return l->map < 0 ? -errno : 0;
+}
+
+int layer_size(struct layer *l, uint64_t bytes, struct err *e)
+{
+	uint64_t blocks = (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
+
+	if (ftruncate(l->data, (off_t)(blocks * DISK_BLOCK_BYTES)) < 0 ||
+	    ftruncate(l->map, (off_t)((blocks + WORD_BLOCKS - 1) / WORD_BLOCKS * sizeof(uint64_t))) < 0)
+		return err_set(e, -errno, "disk: layer %016" PRIx64 ": size: %s", l->id, strerror(errno));
 	return 0;
 }
 
@@ -98,9 +105,12 @@ int layer_create(struct disks *d, uint64_t bytes, struct layer **ret, struct err
 
 	if (!l)
 		return err_set(e, -ENOMEM, "disk: new layer: no memory");
-	r = create_files(d, l, bytes);
-	if (r < 0) {
+	r = create_files(d, l);
+	if (r < 0)
 		err_set(e, r, "disk: new layer %016" PRIx64 ": %s", l->id, strerror(-r));
+	else if (bytes > 0)
+		r = layer_size(l, bytes, e);
+	if (r < 0) {
 		layer_put(d, l);
 		return r;
 	}
@@ -155,6 +165,20 @@ int layer_open(struct disks *d, struct layer *l, struct err *e)
 	return 0;
 }
 
+int layer_reopen(const struct disks *d, const struct layer *l, int *ret_data, int *ret_map, struct err *e)
+{
+	struct layer_name n = name_of(l->id);
+	AUTO_FD data = openat(d->layers_fd, n.data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	AUTO_FD map = data < 0 ? -1 : openat(d->layers_fd, n.map, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (map < 0)
+		return err_set(e, errno == ENOENT ? -EBADMSG : -errno, "disk: layer %016" PRIx64 ": open: %s", l->id,
+			       strerror(errno));
+	*ret_data = take_fd(&data);
+	*ret_map = take_fd(&map);
+	return 0;
+}
+
 void layer_close(struct layer *l)
 {
 	if (--l->opens > 0)
@@ -163,8 +187,7 @@ void layer_close(struct layer *l)
 	fd_close(&l->map);
 }
 
-/* -- the map ----------------------------------------------------------------------------------------------------------
- */
+/* -- the map ------------------------------------------------------------------------------------------------------- */
 
 int layer_map_read(const struct layer *l, uint64_t first, uint64_t *words, unsigned n, struct err *e)
 {
@@ -256,8 +279,7 @@ int layer_sync(struct layer *l, struct err *e)
 	return 0;
 }
 
-/* -- at the start
- * ------------------------------------------------------------------------------------------------------ */
+/* -- at the start ------------------------------------------------------------------------------------------------ */
 
 /* The id in a file's name. False: not a name of ours. */
 static bool name_parse(const char *name, uint64_t *ret)

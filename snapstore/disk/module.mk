@@ -2,7 +2,7 @@
 
 # Disks and the block server; whoever links this links the snapstore's library, too.
 LIBS += snapdisk
-snapdisk_SRCS := $(addprefix snapstore/disk/,layer.c record.c stack.c storelayer.c index.c disk.c disks.c join.c nbd.c nbd_conn.c \
+snapdisk_SRCS := $(addprefix snapstore/disk/,layer.c spare.c record.c stack.c storelayer.c index.c disk.c disks.c join.c nbd.c nbd_conn.c nbd_hello.c \
 	nbd_proto.c)
 
 disk_UNIT := test_disk test_disk_model test_disk_fault test_nbd_proto test_nbd test_nbd_tools

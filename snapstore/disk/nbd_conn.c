@@ -23,60 +23,18 @@
 
 #include "base/fd.h"
 
-#define WORK_MAX     (1 << 20) /* bytes moved */
-#define WORK_REQUEST 4096      /* what one request counts at least */
-#define ZERO_RATE    256       /* so many zeroed or discarded bytes count as one */
+#define WORK_MAX     (1 << 20)	 /* bytes moved */
+#define WORK_REQUEST 4096	 /* what one request counts at least */
+#define ZERO_STEP    (16u << 20) /* what disk_zero() is asked for at once */
+#define ZERO_RATE    128	 /* so many zeroed or discarded bytes count as one */
 #define HANDSHAKE_NS 10000000000ull
-
-struct nbd_conn {
-	struct nbd_conn *prev, *next;
-	struct nbd *n;
-	struct nbd_export *ex; /* in transmission */
-	int fd;
-	uid_t uid;
-	loop_id src, timer;
-	enum { CONN_CLIENT, CONN_OPTIONS, CONN_READY } state;
-	bool no_zeroes;
-	bool last; /* ends when `out` is gone */
-	bool more;
-	int work; /* left of this event */
-
-	uint64_t skip; /* bytes of an option that is too long */
-	bool writing;
-	struct nbd_request q; /* under way */
-	uint64_t write_at;
-	uint32_t write_left;
-	enum nbd_error write_error;
-
-	uint64_t read_at;
-	uint32_t read_left;
-	size_t out_len, out_sent;
-	uint8_t out[256];
-
-	size_t in_len;
-	uint8_t in[NBD_IN_BYTES];
-};
 
 static bool has_output(const struct nbd_conn *c)
 {
 	return c->out_sent < c->out_len || c->read_left > 0;
 }
 
-static void drop_input(struct nbd_conn *c, size_t n)
-{
-	c->in_len -= n;
-	memmove(c->in, c->in + n, c->in_len);
-}
-
-static void leave_waiting(struct nbd_conn *c)
-{
-	if (c->state != CONN_READY)
-		c->n->nwaiting--;
-	loop_del(c->n->loop, &c->timer);
-}
-
-/* -- going out
- * --------------------------------------------------------------------------------------------------------- */
+/* -- going out --------------------------------------------------------------------------------------------------- */
 
 static void put_reply(struct nbd_conn *c, enum nbd_error error)
 {
@@ -139,146 +97,7 @@ static int flush(struct nbd_conn *c)
 	return c->last && !has_output(c) ? -ECONNRESET : 0;
 }
 
-/* -- the handshake
- * ----------------------------------------------------------------------------------------------------- */
-
-static void put_answer(struct nbd_conn *c, uint32_t option, uint32_t answer)
-{
-	c->out_sent = 0;
-	c->out_len = nbd_answer_put(c->out, option, answer, 0);
-}
-
-static uint16_t flags_of(const struct nbd_export *x)
-{
-	return NBD_F_HAS_FLAGS | NBD_F_SEND_FLUSH | NBD_F_SEND_FUA | NBD_F_SEND_TRIM | NBD_F_SEND_WRITE_ZEROES |
-	       (x->disk->stack->frozen ? NBD_F_READ_ONLY : 0);
-}
-
-/* NULL, too, when it is somebody else's: which there are is nobody's business. */
-static struct nbd_export *find(const struct nbd_conn *c, const struct nbd_option_go *go)
-{
-	struct nbd_export *x = nbd_export_find(c->n, go->name);
-
-	return x && x->uid == c->uid ? x : NULL;
-}
-
-static void enter(struct nbd_conn *c, struct nbd_export *x)
-{
-	leave_waiting(c);
-	c->state = CONN_READY;
-	if (x->conn)
-		nbd_conn_end(x->conn);
-	x->conn = c;
-	c->ex = x;
-}
-
-static int do_export_name(struct nbd_conn *c, const uint8_t *data, size_t len)
-{
-	struct nbd_option_go go;
-	struct nbd_export *x = nbd_option_name_parse(data, len, &go) == 0 ? find(c, &go) : NULL;
-
-	if (!x)
-		return -ENOENT;
-	c->out_sent = 0;
-	c->out_len = nbd_export_put(c->out, disk_bytes(x->disk), flags_of(x), c->no_zeroes);
-	enter(c, x);
-	return 0;
-}
-
-static void do_go(struct nbd_conn *c, uint32_t option, const uint8_t *data, size_t len)
-{
-	struct nbd_option_go go;
-	struct nbd_export *x;
-
-	if (nbd_option_go_parse(data, len, &go) < 0) {
-		put_answer(c, option, NBD_REP_ERR_INVALID);
-		return;
-	}
-	x = find(c, &go);
-	if (!x) {
-		put_answer(c, option, NBD_REP_ERR_UNKNOWN);
-		return;
-	}
-	c->out_sent = 0;
-	c->out_len = nbd_infos_put(c->out, option, disk_bytes(x->disk), flags_of(x));
-	c->out_len += nbd_answer_put(c->out + c->out_len, option, NBD_REP_ACK, 0);
-	if (option == NBD_OPT_GO)
-		enter(c, x);
-}
-
-static int do_option(struct nbd_conn *c, const struct nbd_option_head *o, const uint8_t *data)
-{
-	switch (o->option) {
-	case NBD_OPT_EXPORT_NAME:
-		return do_export_name(c, data, o->bytes);
-	case NBD_OPT_GO:
-	case NBD_OPT_INFO:
-		do_go(c, o->option, data, o->bytes);
-		return 0;
-	case NBD_OPT_ABORT:
-		put_answer(c, o->option, NBD_REP_ACK);
-		c->last = true;
-		return 0;
-	case NBD_OPT_LIST:
-		put_answer(c, o->option, NBD_REP_ERR_POLICY);
-		return 0;
-	default:
-		put_answer(c, o->option, NBD_REP_ERR_UNSUP);
-		return 0;
-	}
-}
-
-/* Each step_*: 1 when it did something, 0 when it needs more bytes, or -errno, which ends the connection. */
-static int step_client(struct nbd_conn *c)
-{
-	int r;
-
-	if (c->in_len < NBD_CLIENT_BYTES)
-		return 0;
-	r = nbd_client_parse(c->in, &c->no_zeroes);
-	if (r < 0)
-		return r;
-	drop_input(c, NBD_CLIENT_BYTES);
-	c->state = CONN_OPTIONS;
-	return 1;
-}
-
-static int step_option(struct nbd_conn *c)
-{
-	struct nbd_option_head o;
-	int r;
-
-	if (c->skip > 0) {
-		size_t n = c->skip < c->in_len ? (size_t)c->skip : c->in_len;
-
-		drop_input(c, n);
-		c->skip -= n;
-		return n > 0;
-	}
-	if (c->in_len < NBD_OPTION_BYTES)
-		return 0;
-	r = nbd_option_head_parse(c->in, &o);
-	if (r < 0)
-		return r;
-	if (o.bytes > NBD_OPTION_MAX) {
-		if (o.option == NBD_OPT_EXPORT_NAME)
-			return -EBADMSG;
-		drop_input(c, NBD_OPTION_BYTES);
-		c->skip = o.bytes;
-		put_answer(c, o.option, NBD_REP_ERR_TOO_BIG);
-		return 1;
-	}
-	if (c->in_len < NBD_OPTION_BYTES + o.bytes)
-		return 0;
-	r = do_option(c, &o, c->in + NBD_OPTION_BYTES);
-	if (r < 0)
-		return r;
-	drop_input(c, NBD_OPTION_BYTES + o.bytes);
-	return 1;
-}
-
-/* -- requests
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- requests ---------------------------------------------------------------------------------------------------- */
 
 /* @len bytes of the write's data, of which as much is written as makes whole blocks, or the end. Returns that. */
 static size_t write_some(struct nbd_conn *c, const uint8_t *data, size_t len)
@@ -307,7 +126,7 @@ static int step_write(struct nbd_conn *c)
 {
 	size_t n = write_some(c, c->in, c->in_len);
 
-	drop_input(c, n);
+	nbd_conn_drop_input(c, n);
 	if (c->write_left == 0) {
 		c->writing = false;
 		put_reply(c, c->write_error);
@@ -316,15 +135,36 @@ static int step_write(struct nbd_conn *c)
 	return n > 0;
 }
 
-/* Whole blocks inside the range: a discard is a hint, and what it does not cover stays. */
-static int trim(struct disk *k, uint64_t off, uint64_t len)
+static void start_zero(struct nbd_conn *c)
 {
-	uint64_t end = off + len;
-	uint64_t first = (off + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+	uint64_t end = c->q.offset + c->q.bytes;
 
-	if (end != disk_bytes(k))
-		end = end / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
-	return first < end ? disk_zero(k, first, end - first, true, NULL) : 0;
+	c->zeroing = true;
+	c->zero_at = c->q.offset;
+	/* Whole blocks inside the range: a discard is a hint, and what it does not cover stays. */
+	if (c->q.command == NBD_CMD_TRIM) {
+		c->zero_at = (c->zero_at + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+		if (end != disk_bytes(c->ex->disk))
+			end = end / DISK_BLOCK_BYTES * DISK_BLOCK_BYTES;
+	}
+	c->zero_left = c->zero_at < end ? end - c->zero_at : 0;
+}
+
+/* A piece of it: gigabytes at once would be a time in which nobody else is served. */
+static int step_zero(struct nbd_conn *c)
+{
+	bool punch = c->q.command == NBD_CMD_TRIM || !(c->q.flags & NBD_CMD_NO_HOLE);
+	uint64_t room = ZERO_STEP - c->zero_at % ZERO_STEP, n = c->zero_left < room ? c->zero_left : room;
+	int r = disk_zero(c->ex->disk, c->zero_at, n, punch, NULL);
+
+	c->work -= (int)(n / ZERO_RATE);
+	c->zero_at += n;
+	c->zero_left -= n;
+	if (r < 0 || c->zero_left == 0) {
+		c->zeroing = false;
+		put_reply(c, nbd_error_of(r));
+	}
+	return 1;
 }
 
 static void start_read(struct nbd_conn *c)
@@ -368,13 +208,11 @@ static int start_request(struct nbd_conn *c)
 		start_read(c);
 		return 0;
 	}
-	if (error == NBD_OK && q->command == NBD_CMD_TRIM)
-		error = nbd_error_of(trim(k, q->offset, q->bytes));
-	else if (error == NBD_OK && q->command == NBD_CMD_WRITE_ZEROES)
-		error = nbd_error_of(disk_zero(k, q->offset, q->bytes, !(q->flags & NBD_CMD_NO_HOLE), NULL));
-	if (q->command != NBD_CMD_FLUSH) /* which has nothing to do: see disk.h */
-		c->work -= (int)(q->bytes / ZERO_RATE);
-	put_reply(c, error);
+	if (error == NBD_OK && (q->command == NBD_CMD_TRIM || q->command == NBD_CMD_WRITE_ZEROES)) {
+		start_zero(c);
+		return 0;
+	}
+	put_reply(c, error); /* a flush has nothing to do: see disk.h */
 	return 0;
 }
 
@@ -387,26 +225,28 @@ static int step_request(struct nbd_conn *c)
 	r = nbd_request_parse(c->in, &c->q);
 	if (r < 0)
 		return r;
-	drop_input(c, NBD_REQUEST_BYTES);
+	nbd_conn_drop_input(c, NBD_REQUEST_BYTES);
 	c->work -= WORK_REQUEST;
 	r = start_request(c);
 	return r < 0 ? r : 1;
 }
 
+/* 1 when it did something, 0 when it needs more bytes, or -errno, which ends the connection. */
 static int step(struct nbd_conn *c)
 {
 	switch (c->state) {
 	case CONN_CLIENT:
-		return step_client(c);
+		return nbd_hello_step_client(c);
 	case CONN_OPTIONS:
-		return step_option(c);
+		return nbd_hello_step_option(c);
 	default:
+		if (c->zeroing)
+			return step_zero(c);
 		return c->writing ? step_write(c) : step_request(c);
 	}
 }
 
-/* -- events
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- events ------------------------------------------------------------------------------------------------------ */
 
 /* Do what `in` has, as long as what comes of it goes out. */
 static int work_on(struct nbd_conn *c)
@@ -525,7 +365,7 @@ struct nbd_conn *nbd_conn_end(struct nbd_conn *c)
 	if (!c)
 		return NULL;
 	n = c->n;
-	leave_waiting(c);
+	nbd_conn_leave_waiting(c);
 	loop_del(n->loop, &c->src);
 	fd_close(&c->fd);
 	if (c->ex && c->ex->conn == c)
@@ -547,7 +387,7 @@ unsigned nbd_conn_busy(const struct nbd_conn *c)
 
 	if (ioctl(c->fd, FIONREAD, &unread) < 0)
 		unread = 0;
-	return (c->writing ? 1 : 0) + (has_output(c) ? 1 : 0) + (!c->writing && c->in_len > 0 ? 1 : 0) +
+	return (c->writing || c->zeroing ? 1 : 0) + (has_output(c) ? 1 : 0) + (!c->writing && c->in_len > 0 ? 1 : 0) +
 	       (unread > 0 ? 1 : 0);
 }
 

@@ -43,6 +43,38 @@ struct nbd {
 	uint8_t in[NBD_SCRATCH], out[NBD_PIECE_BYTES];
 };
 
+struct nbd_conn {
+	struct nbd_conn *prev, *next;
+	struct nbd *n;
+	struct nbd_export *ex; /* in transmission */
+	int fd;
+	uid_t uid;
+	loop_id src, timer;
+	enum { CONN_CLIENT, CONN_OPTIONS, CONN_READY } state;
+	bool no_zeroes;
+	bool last; /* ends when `out` is gone */
+	bool more;
+	int work; /* left of this event */
+
+	uint64_t skip; /* bytes of an option that is too long */
+	bool writing;
+	struct nbd_request q; /* under way */
+	uint64_t write_at;
+	uint32_t write_left;
+	enum nbd_error write_error;
+
+	bool zeroing;
+	uint64_t zero_at, zero_left;
+
+	uint64_t read_at;
+	uint32_t read_left;
+	size_t out_len, out_sent;
+	uint8_t out[256];
+
+	size_t in_len;
+	uint8_t in[NBD_IN_BYTES];
+};
+
 struct nbd_export *nbd_export_find(struct nbd *n, const char *name);
 
 /* Takes @fd, also when it fails. */
@@ -50,5 +82,13 @@ int nbd_conn_new(struct nbd *n, int fd, uid_t uid);
 struct nbd_conn *nbd_conn_end(struct nbd_conn *c);
 unsigned nbd_conn_busy(const struct nbd_conn *c);
 unsigned nbd_conn_waiting_of(const struct nbd *n, uid_t uid);
+void nbd_conn_drop_input(struct nbd_conn *c, size_t n);
+void nbd_conn_leave_waiting(struct nbd_conn *c);
+
+/* -- nbd_hello.c: 1 when it did something, 0 when it needs more bytes, or -errno, which ends the connection ---------
+ */
+
+int nbd_hello_step_client(struct nbd_conn *c);
+int nbd_hello_step_option(struct nbd_conn *c);
 
 #endif

@@ -108,8 +108,7 @@ int record_parse(const char *text, size_t len, struct record *ret, struct err *e
 	return 0;
 }
 
-/* -- writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------------------------- */
 
 static void put_ids(struct buf *b, const char *key, const uint64_t *ids, unsigned n)
 {
@@ -142,8 +141,10 @@ int stack_write(struct disks *d, const struct stack *k, bool sync, struct err *e
 		buf_adds(&b, "\"");
 	}
 	r = buf_adds(&b, "}\n"); /* without memory the last one fails, too: nothing was freed in between */
-	if (r == 0)
-		r = fd_replace(d->stacks_fd, k->id, b.data, b.len, 0600, sync);
+	if (r == 0 && sync)
+		r = fd_replace(d->stacks_fd, k->id, b.data, b.len, 0600, true);
+	else if (r == 0)
+		r = spare_record(d, k->id, b.data, b.len);
 	buf_fini(&b);
 	if (r < 0)
 		return err_set(e, r, "disk %s: write its record: %s", k->id, strerror(-r));

@@ -31,8 +31,7 @@ bool disk_id_ok(const char *id)
 	return name_ok(id, DISK_ID_MAX) && !strstr(id, ".new-");
 }
 
-/* -- bases
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- bases ------------------------------------------------------------------------------------------------------- */
 
 int base_open(struct disks *d, struct base *b, struct err *e)
 {
@@ -95,15 +94,15 @@ void base_put(struct disks *d, struct base *b)
 
 	if (!b || --b->refs > 0)
 		return;
-	while (*at != b)
+	while (*at && *at != b)
 		at = &(*at)->next;
-	*at = b->next;
+	if (*at)
+		*at = b->next;
 	fd_close(&b->fd);
 	free(b);
 }
 
-/* -- the table
- * --------------------------------------------------------------------------------------------------------- */
+/* -- the table --------------------------------------------------------------------------------------------------- */
 
 static struct stack **place_of(struct disks *d, const char *id)
 {
@@ -190,8 +189,7 @@ void stack_unlink(struct disks *d, struct stack *k)
 	*place_of(d, k->id) = k->next;
 }
 
-/* -- at the start
- * ------------------------------------------------------------------------------------------------------ */
+/* -- at the start ------------------------------------------------------------------------------------------------ */
 
 static int fill(struct disks *d, struct stack *k, const struct record *rec, struct err *e)
 {
@@ -261,9 +259,9 @@ int stacks_load(struct disks *d, struct err *e)
 		return r;
 	}
 	while (r == 0 && (f = readdir(dir))) {
-		if (f->d_name[0] == '.')
+		if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
 			continue;
-		if (strstr(f->d_name, ".new-")) /* a crash left it */
+		if (strstr(f->d_name, ".new-") || strncmp(f->d_name, ".spare-", 7) == 0) /* a crash left it */
 			unlinkat(d->stacks_fd, f->d_name, 0);
 		else if (disk_id_ok(f->d_name))
 			r = load_one(d, f->d_name, e);

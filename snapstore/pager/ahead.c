@@ -52,6 +52,7 @@ static void finish(struct pg_ahead *a)
 		at = &(*at)->next;
 	*at = a->next;
 	a->fn(a->arg, a->e.code, a->e.msg);
+	a->t->whole--;
 	pg_template_unref(a->t);
 	free(a->windows);
 	free(a);
@@ -123,6 +124,7 @@ int pg_ahead(struct pg_template *t, const uint32_t *pages, uint32_t n, bool stri
 	free(seen);
 	a->t = t;
 	t->refs++;
+	t->whole++; /* what was read ahead is not thrown away before anybody came */
 	a->strict = strict;
 	a->fn = fn;
 	a->arg = arg;

@@ -57,7 +57,8 @@ static void poll_reader(void *arg)
 
 void pg_reader_kick(struct pager *p)
 {
-	if (!p->uring && !p->reader_defer) /* nothing becomes readable then */
+	/* What is in the page cache is there already; and without a ring nothing becomes readable. */
+	if (!p->reader_defer)
 		loop_defer(p->loop, poll_reader, p, &p->reader_defer);
 }
 
@@ -108,11 +109,15 @@ int pager_new(struct loop *l, const struct pager_params *pp, struct pager **ret,
 
 struct pager *pager_free(struct pager *p)
 {
+	struct pool *pool;
+
 	if (!p)
 		return NULL;
 	pg_client_fini(p);
 	p->disks = pg_disks_free(p->disks);
-	p->pool = pool_free(p->pool); /* captures and looks end; what they free closes in place from here on */
+	pool = p->pool;
+	p->pool = NULL; /* nothing new: what ends closes in place from here on */
+	pool_free(pool);
 	pg_look_fini(p);
 	if (p->reader)
 		loop_del(p->loop, &p->reader_watch);

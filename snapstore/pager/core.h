@@ -69,13 +69,13 @@ struct pg_template {
 	unsigned refs;		 /* machines, children that are not stored, jobs */
 	unsigned nmachines;
 	bool forgotten;
-	unsigned whole;	   /* machines without userfaultfd, also coming ones: nothing is evicted */
+	unsigned whole;	   /* machines without userfaultfd, also coming ones, and reads ahead: nothing is evicted */
 	uint64_t used_ns;  /* when the last machine went, or somebody asked for it */
 	uint32_t evict_at; /* page where an eviction goes on; == pages: none */
 	uint64_t faults, from_parent, from_store;
 	uint32_t *touched; /* order of first touches by the first fork */
 	uint32_t ntouched;
-	uint64_t touched_until_ns; /* 0: nobody has forked it yet */
+	enum { PG_UNTOUCHED, PG_RECORDING, PG_RECORDED } touch;
 };
 
 struct pg_machine {
@@ -86,11 +86,13 @@ struct pg_machine {
 	uint64_t base, bytes;
 	int uffd, mem, pagemap; /* uffd -1: none */
 	loop_id watch;
-	bool stalled;	/* events wait in its userfaultfd for a free slot */
-	bool records;	/* its touches are the working set */
-	bool capturing; /* a job uses mem and pagemap: it is freed afterwards */
-	bool detached;	/* while capturing */
-	int lost;	/* -errno: cannot be served any more */
+	bool stalled; /* events wait in its userfaultfd for a free slot */
+	bool records; /* its touches are the working set, until: */
+	loop_id record_timer;
+	uint32_t record_at; /* page where the look at its page tables goes on */
+	bool capturing;	    /* a job uses mem and pagemap: it is freed afterwards */
+	bool detached;	    /* while capturing */
+	int lost;	    /* -errno: cannot be served any more */
 	bool lost_told;
 	char lost_words[160];
 	uint32_t nranges;
@@ -169,7 +171,7 @@ struct pager {
 	bool quit;
 };
 
-/* -- core.c -------------------------------------------------------------------------------------------------- */
+/* -- core.c ------------------------------------------------------------------------------------------------- */
 /* Takes the descriptors of @pp, also on failure. Blocks: on the disk. */
 int pager_new(struct loop *l, const struct pager_params *pp, struct pager **ret, struct err *e);
 struct pager *pager_free(struct pager *p);	      /* NULL is fine; waits for jobs */
@@ -177,7 +179,7 @@ void pg_degraded(struct pager *p, const char *words); /* the first is kept */
 int pg_store(struct pager *p, struct err *e);	      /* p->snap and p->reader, or why not */
 void pg_reader_kick(struct pager *p);		      /* after each snap_read() */
 
-/* -- template.c ----------------------------------------------------------------------------------------------- */
+/* -- template.c --------------------------------------------------------------------------------------------- */
 struct pg_template *pg_template_find(struct pager *p, const char *snapshot);
 /* An empty one. @parent may be NULL; held when @hold. -ENOMEM, -EMFILE, -ENOSPC too many. */
 int pg_template_new(struct pager *p, const char *snapshot, uint64_t bytes, struct pg_template *parent, bool hold,
@@ -197,7 +199,7 @@ uint32_t pg_zero_ranges(const struct pg_template *t, struct pg_range out[PAGER_R
 int pg_page_put(struct pg_template *t, uint32_t page, uint32_t n, const void *pages); /* pwrite and bits */
 void pg_close_later(struct pager *p, int fd); /* in a thread: the last close of a memfd takes its time */
 
-/* -- look.c: templates of stored snapshots ------------------------------------------------------------------------ */
+/* -- look.c: templates of stored snapshots ------------------------------------------------------------------ */
 /* @t (PG_OPENING) of a stored snapshot: read its manifest and find its zeros, in a thread; then it is PG_STORED. @fn
  * is called from the loop; @t stays referenced until then. */
 int pg_look(struct pg_template *t, pg_done_fn *fn, void *arg, struct err *e);
@@ -206,7 +208,7 @@ int pg_map(struct pg_template *s, struct err *e); /* s->map, opened when needed 
 /* A captured one: find it in the store. After that it is PG_STORED. -ENOENT, -EBADMSG: it is not (rightly) there. */
 int pg_look_stored(struct pg_template *t, struct err *e);
 
-/* -- fill.c ------------------------------------------------------------------------------------------------------- */
+/* -- fill.c ------------------------------------------------------------------------------------------------- */
 int pg_fill_init(struct pager *p, struct err *e);
 void pg_fill_fini(struct pager *p);
 /* A thread of @m waits for @page. */
@@ -221,8 +223,7 @@ int pg_fill_ahead(struct pg_template *t, uint32_t page, struct pg_ahead *a, stru
 bool pg_fill_room(const struct pager *p);
 void pg_fill_forget_machine(struct pg_machine *m);
 
-/* -- ahead.c: many windows, then an answer --------------------------------------------------------------------------
- */
+/* -- ahead.c: many windows, then an answer ------------------------------------------------------------------ */
 /* Fill the windows of @pages (n of them; NULL: all), then @fn, from the loop, never inside this. @strict: the first
  * window that cannot be read is the answer, else those are left to their faults. -ENOMEM. */
 int pg_ahead(struct pg_template *t, const uint32_t *pages, uint32_t n, bool strict, pg_done_fn *fn, void *arg);
@@ -230,8 +231,7 @@ void pg_ahead_filled(struct pg_ahead *a, uint32_t page, int code, const char *wo
 void pg_ahead_go_on(struct pager *p); /* a slot became free */
 void pg_ahead_fini(struct pager *p);
 
-/* -- machine.c, fault.c -----------------------------------------------------------------------------------------------
- */
+/* -- machine.c, fault.c ------------------------------------------------------------------------------------- */
 struct pg_machine *pg_machine_find(struct pager *p, const char *id);
 /* Takes uffd (-1: none; then the caller has filled @t, and counted it in @t->whole), mem, pagemap, also on failure. */
 int pg_machine_attach(struct pager *p, const struct pg_request *q, struct pg_template *t, int uffd, int mem,
@@ -245,8 +245,7 @@ void pg_fault_unstall(struct pager *p); /* a slot became free */
 void pg_wake(struct pg_machine *m, uint32_t first, uint32_t n);
 int pg_zero(struct pg_machine *m, uint32_t first, uint32_t n); /* give it the zero page; 0 or -errno */
 
-/* -- capture.c, scan.c
- * --------------------------------------------------------------------------------------------------- */
+/* -- capture.c, scan.c -------------------------------------------------------------------------------------- */
 struct pg_capture_result {
 	uint64_t pages, ns;
 };
@@ -255,30 +254,28 @@ typedef void pg_capture_fn(void *arg, const struct pg_capture_result *r, int cod
  * make it PG_CAPTURED; on failure it is empty and PG_BEGUN again. -EBUSY, -ENOMEM. */
 int pg_capture(struct pg_machine *m, struct pg_template *t, pg_capture_fn *fn, void *arg, struct err *e);
 typedef int pg_run_fn(void *arg, uint32_t first, uint32_t n, struct err *e);
-/* Runs of pages of [base, base+bytes) that are the process's own (anonymous, not the zero page), in order. @scan false:
+/* Runs of pages of [base, base+bytes) that are the process's own (anonymous, not the zero page), in order. @call false:
  * without PAGEMAP_SCAN. Thread: any. */
-int pg_scan_own(int pagemap, uint64_t base, uint64_t bytes, bool scan, pg_run_fn *fn, void *arg, struct err *e);
+int pg_scan_own(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e);
 /* Runs that are mapped at all: what it has touched. */
-int pg_scan_mapped(int pagemap, uint64_t base, uint64_t bytes, bool scan, pg_run_fn *fn, void *arg, struct err *e);
+int pg_scan_mapped(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e);
 
-/* -- workset.c
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- workset.c ---------------------------------------------------------------------------------------------- */
 void pg_workset_touch(struct pg_machine *m, uint32_t page);
 void pg_workset_attached(struct pg_machine *m, bool again);
+void pg_workset_detached(struct pg_machine *m);
 int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e); /* -EAGAIN not known yet */
 int pg_workset_set(struct pager *p, const char *snapshot, int fd, struct err *e);
 const uint32_t *pg_workset_get(struct pager *p, const char *snapshot, uint32_t *ret_n); /* NULL: none; borrowed */
 void pg_workset_forget(struct pager *p, const char *snapshot);
 void pg_workset_fini(struct pager *p);
 
-/* -- evict.c
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- evict.c ------------------------------------------------------------------------------------------------ */
 void pg_evict_check(struct pager *p); /* beyond the budget: the least recently used idle ones go, in steps */
 void pg_evict(struct pg_template *t); /* its filled pages go, in steps; machines fault again */
 struct pg_template *pg_evict_least(struct pager *p, bool live);
 
-/* -- client.c, request.c
- * -------------------------------------------------------------------------------------------------------- */
+/* -- client.c, request.c ------------------------------------------------------------------------------------ */
 struct pg_call { /* whom an answer is for */
 	struct pager *p;
 	uint32_t round, id;
@@ -296,14 +293,13 @@ int pg_stat_text(struct pager *p, struct buf *out); /* stat.c */
 int pg_list(struct pager *p, struct buf *out);
 void pg_request_fini(struct pager *p);
 
-/* -- disks.c: a thread of its own
- * ----------------------------------------------------------------------------------------------- */
+/* -- disks.c: a thread of its own --------------------------------------------------------------------------- */
 /* Descriptors handed to pg_disks_ask() are taken. The answer is given by it, also on failure. */
 int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e);
 struct pg_disks *pg_disks_free(struct pg_disks *d);
 void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_request *q, int base_fd);
 /* Freeze @machine's disk, if it has one, as @snapshot's; then @fn from the loop. */
-int pg_disks_freeze(struct pg_disks *d, const char *machine, const char *snapshot, pg_done_fn *fn, void *arg);
+int pg_disks_freeze(struct pg_disks *d, const char *id, const char *snapshot, pg_done_fn *fn, void *arg);
 void pg_disks_stored(struct pg_disks *d, const char *snapshot); /* failures are left to the next restart */
 void pg_disks_forget(struct pg_disks *d, const char *snapshot);
 

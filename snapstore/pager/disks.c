@@ -6,6 +6,7 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,8 +55,26 @@ static void ask_free(struct ask *a)
 	free(a);
 }
 
-/* -- in the thread
- * --------------------------------------------------------------------------------------------------------- */
+/* A pointer through a pipe. NULL says: the end. */
+static int put(int fd, struct ask *a)
+{
+	uintptr_t word = (uintptr_t)a;
+	ssize_t n = write(fd, &word, sizeof(word));
+
+	return n == (ssize_t)sizeof(word) ? 0 : n < 0 && errno == EAGAIN ? -EBUSY : -EIO;
+}
+
+static bool get(int fd, struct ask **ret)
+{
+	uintptr_t word;
+
+	if (read(fd, &word, sizeof(word)) != (ssize_t)sizeof(word))
+		return false;
+	*ret = (struct ask *)word; // NOLINT(performance-no-int-to-ptr): it was one
+	return true;
+}
+
+/* -- in the thread ------------------------------------------------------------------------------------------ */
 
 /* The root of a stored snapshot's disk. -ENOENT: none, or no store. */
 static int stored_disk(struct pg_disks *d, const char *snapshot, struct snap_manifest *ret, struct err *e)
@@ -63,7 +82,7 @@ static int stored_disk(struct pg_disks *d, const char *snapshot, struct snap_man
 	int r;
 
 	if (!d->snap)
-		return err_set(e, -ENOENT, "snapshot %s: there was no store when the pager started", snapshot);
+		return err_set(e, -ENOENT, "snapshot %s: there is no store", snapshot);
 	r = snap_manifest_read(d->snap, snapshot, ret, e);
 	if (r == 0 && !ret->disk_blocks) {
 		snap_manifest_fini(ret);
@@ -75,7 +94,7 @@ static int stored_disk(struct pg_disks *d, const char *snapshot, struct snap_man
 static int create_stored(struct pg_disks *d, const struct pg_request *q, const struct disk_origin *o, struct err *e)
 {
 	struct disk_origin base = *o;
-	struct snap_manifest m;
+	struct snap_manifest m = { 0 };
 	int r = stored_disk(d, q->snapshot, &m, e);
 
 	if (r < 0)
@@ -101,7 +120,7 @@ static int create(struct pg_disks *d, struct ask *a)
 
 static int stored(struct pg_disks *d, struct ask *a)
 {
-	struct snap_manifest m;
+	struct snap_manifest m = { 0 };
 	int r;
 
 	if (!disk_exists(d->disks, a->q.snapshot))
@@ -164,9 +183,7 @@ static int answer(struct pg_disks *d, struct ask *a)
 	case PAGER_FORGET:
 		return disk_remove(d->disks, q->snapshot, &a->e);
 	case ASK_FREEZE:
-		if (!disk_exists(d->disks, q->machine))
-			return 0;
-		return disk_freeze(d->disks, q->machine, q->snapshot, &a->e);
+		return q->id[0] ? disk_freeze(d->disks, q->id, q->snapshot, &a->e) : 0;
 	default:
 		return err_set(&a->e, -ENOSYS, "request %u is not one of disks", a->type);
 	}
@@ -178,18 +195,18 @@ static void on_ask(void *arg, uint32_t events)
 	struct ask *a;
 
 	(void)events;
-	if (read(d->to[0], &a, sizeof(a)) != sizeof(a))
+	if (!get(d->to[0], &a))
 		return;
 	if (!a) { /* the end */
 		loop_stop(d->loop);
 		return;
 	}
-	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) < 0)
-		d->snap = NULL;
+	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) == 0)
+		disks_set_snap(d->disks, d->snap);
 	a->code = answer(d, a);
 	if (a->code < 0 && !*a->e.msg)
 		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
-	fd_write_all(d->from[1], &a, sizeof(a)); /* may wait for the loop, which never waits for us */
+	put(d->from[1], a); /* may wait for the loop, which never waits for us */
 }
 
 static void *run(void *arg)
@@ -200,8 +217,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* -- in the loop's thread
- * --------------------------------------------------------------------------------------------------- */
+/* -- in the loop's thread ----------------------------------------------------------------------------------- */
 
 static void on_answer(void *arg, uint32_t events)
 {
@@ -209,7 +225,7 @@ static void on_answer(void *arg, uint32_t events)
 	struct ask *a;
 
 	(void)events;
-	if (read(d->from[0], &a, sizeof(a)) != sizeof(a))
+	if (!get(d->from[0], &a))
 		return;
 	if (a->fn)
 		a->fn(a->arg, a->code, a->e.msg);
@@ -218,13 +234,6 @@ static void on_answer(void *arg, uint32_t events)
 	else
 		pg_reply(&a->call, 0, NULL, &a->answer, a->fds, a->nfds);
 	ask_free(a);
-}
-
-static int ask_send(struct pg_disks *d, struct ask *a)
-{
-	ssize_t n = write(d->to[1], &a, sizeof(a));
-
-	return n == sizeof(a) ? 0 : n < 0 && errno == EAGAIN ? -EBUSY : -EIO;
 }
 
 static struct ask *ask_new(unsigned type, const struct pg_call *c)
@@ -253,7 +262,7 @@ void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_r
 	}
 	a->q = *q;
 	a->base_fd = base_fd;
-	r = ask_send(d, a);
+	r = put(d->to[1], a);
 	if (r < 0) {
 		pg_reply(c, r, "disks: too much is under way", NULL, NULL, 0);
 		ask_free(a);
@@ -261,7 +270,7 @@ void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_r
 }
 
 /* About a snapshot; the answer, if anybody wants one, goes to @fn. */
-static int ask_snapshot(struct pg_disks *d, unsigned type, const char *machine, const char *snapshot, pg_done_fn *fn,
+static int ask_snapshot(struct pg_disks *d, unsigned type, const char *id, const char *snapshot, pg_done_fn *fn,
 			void *arg)
 {
 	struct ask *a = ask_new(type, &(struct pg_call){ .p = d->p });
@@ -269,19 +278,19 @@ static int ask_snapshot(struct pg_disks *d, unsigned type, const char *machine, 
 
 	if (!a)
 		return -ENOMEM;
-	strcpy(a->q.machine, machine);
-	strcpy(a->q.snapshot, snapshot);
+	snprintf(a->q.id, sizeof(a->q.id), "%s", id);
+	snprintf(a->q.snapshot, sizeof(a->q.snapshot), "%s", snapshot);
 	a->fn = fn;
 	a->arg = arg;
-	r = ask_send(d, a);
+	r = put(d->to[1], a);
 	if (r < 0)
 		ask_free(a);
 	return r;
 }
 
-int pg_disks_freeze(struct pg_disks *d, const char *machine, const char *snapshot, pg_done_fn *fn, void *arg)
+int pg_disks_freeze(struct pg_disks *d, const char *id, const char *snapshot, pg_done_fn *fn, void *arg)
 {
-	return ask_snapshot(d, ASK_FREEZE, machine, snapshot, fn, arg);
+	return ask_snapshot(d, ASK_FREEZE, id, snapshot, fn, arg);
 }
 
 void pg_disks_stored(struct pg_disks *d, const char *snapshot)
@@ -315,8 +324,8 @@ int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e)
 		r = loop_add(p->loop, d->from[0], EPOLLIN, on_answer, d, &d->from_watch);
 	if (r < 0)
 		err_set(e, r, "disks: %s", err_name(r));
-	if (r == 0 && snap_open(p->params.rootfd, p->params.store, SNAP_READ, &d->snap, &ignored) < 0)
-		d->snap = NULL;
+	if (r == 0) /* there may be none yet */
+		snap_open(p->params.rootfd, p->params.store, SNAP_READ, &d->snap, &ignored);
 	if (r == 0)
 		r = disks_open(p->params.disksfd, d->snap, &d->disks, e);
 	if (r == 0)
@@ -341,7 +350,7 @@ static void drain(int fd)
 
 	if (fd < 0 || fd_set_nonblock(fd, true) < 0)
 		return;
-	while (read(fd, &a, sizeof(a)) == sizeof(a)) {
+	while (get(fd, &a)) {
 		if (a && a->fn)
 			a->fn(a->arg, -ECANCELED, "the pager ends");
 		if (a)
@@ -351,14 +360,12 @@ static void drain(int fd)
 
 struct pg_disks *pg_disks_free(struct pg_disks *d)
 {
-	struct ask *end = NULL;
-
 	if (!d)
 		return NULL;
 	if (d->runs) {
 		/* Answers may fill their pipe while we say so: it holds as many as the other one. */
 		fd_set_nonblock(d->to[1], false);
-		fd_write_all(d->to[1], &end, sizeof(end));
+		put(d->to[1], NULL);
 		pthread_join(d->thread, NULL);
 	}
 	loop_del(d->p->loop, &d->from_watch);

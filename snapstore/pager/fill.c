@@ -48,8 +48,7 @@ static enum where pg_source(struct pg_template *t, uint32_t page, struct pg_temp
 	return stored ? STORE : NOWHERE;
 }
 
-/* -- slots ----------------------------------------------------------------------------------------------------------
- */
+/* -- slots -------------------------------------------------------------------------------------------------- */
 
 #define SLAB_BYTES ((PG_DEPTH + 1) * (size_t)PG_WINDOW_BYTES)
 
@@ -154,8 +153,7 @@ static void fill_release(struct pg_fill *f)
 	pg_ahead_go_on(p);
 }
 
-/* -- from the store
- * ----------------------------------------------------------------------------------------------------- */
+/* -- from the store ----------------------------------------------------------------------------------------- */
 
 /* Put the pages of [first, first+n) that still belong to this fill: not here yet, and nobody nearer has them. */
 static int put_read(struct pg_fill *f, uint32_t first, uint32_t n)
@@ -263,8 +261,7 @@ static struct pg_fill *read_window(struct pg_template *t, struct pg_template *so
 	return f;
 }
 
-/* -- from ancestors --------------------------------------------------------------------------------------------------
- */
+/* -- from ancestors ----------------------------------------------------------------------------------------- */
 
 static int copy_run(struct pg_template *t, struct pg_template *from, uint32_t page, uint32_t n)
 {
@@ -304,8 +301,7 @@ static int copy_window(struct pg_template *t, uint32_t page)
 	return 0;
 }
 
-/* -- the two who ask
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the two who ask ---------------------------------------------------------------------------------------- */
 
 static uint32_t window_of(const struct pg_template *t, uint32_t page, uint32_t *ret_first)
 {

@@ -102,9 +102,9 @@ static void next(struct pager *p)
 {
 	struct pg_look *k = p->looks;
 
-	if (!k || pool_submit(p->pool, &k->job) == 0)
+	if (!k || (p->pool && pool_submit(p->pool, &k->job) == 0))
 		return;
-	k->code = err_set(&k->e, -EBUSY, "too much is under way");
+	k->code = err_set(&k->e, p->pool ? -EBUSY : -ECANCELED, "too much is under way, or all is ending");
 	look_done(&k->job);
 }
 
@@ -124,7 +124,7 @@ int pg_look(struct pg_template *t, pg_done_fn *fn, void *arg, struct err *e)
 	k->snap = &p->look;
 	k->rootfd = p->params.rootfd;
 	k->store = p->params.store;
-	strcpy(k->snapshot, t->snapshot);
+	memcpy(k->snapshot, t->snapshot, sizeof(k->snapshot));
 	k->pages = t->pages;
 	k->fn = fn;
 	k->arg = arg;

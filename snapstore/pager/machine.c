@@ -67,6 +67,7 @@ void pg_machine_detach(struct pg_machine *m)
 		at = &(*at)->next;
 	*at = m->next;
 	p->nmachines--;
+	pg_workset_detached(m);
 	pg_fill_forget_machine(m);
 	loop_del(p->loop, &m->watch);
 	if (m->stalled)
@@ -101,7 +102,7 @@ int pg_machine_attach(struct pager *p, const struct pg_request *q, struct pg_tem
 	if (!m)
 		return err_set(e, -ENOMEM, "machine %s: no memory", q->machine);
 	m->p = p;
-	strcpy(m->id, q->machine);
+	memcpy(m->id, q->machine, sizeof(m->id));
 	m->base = q->base;
 	m->bytes = q->bytes;
 	m->uffd = take_fd(&owned_uffd);

@@ -68,7 +68,7 @@ static const struct {
 	[PAGER_ATTACH] = { 2, 3 },
 	[PAGER_ADOPT] = { 1, 2 },
 	[PAGER_WORKSET_SET] = { 1, 1 },
-	[PAGER_DISK_CREATE] = { 1, 1 },
+	[PAGER_DISK_CREATE] = { 0, 1 },
 };
 
 static void parse(struct wire_rd *r, struct pg_request *q)
@@ -77,6 +77,7 @@ static void parse(struct wire_rd *r, struct pg_request *q)
 	case PAGER_TEMPLATE:
 		get_uuid(r, q->snapshot, false);
 		q->bytes = wire_u64(r);
+		q->whole = wire_u8(r) != 0;
 		break;
 	case PAGER_ATTACH:
 		get_uuid(r, q->machine, false);
@@ -96,6 +97,9 @@ static void parse(struct wire_rd *r, struct pg_request *q)
 	case PAGER_CAPTURE:
 		get_uuid(r, q->machine, false);
 		get_uuid(r, q->snapshot, false);
+		wire_str(r, q->id, sizeof(q->id));
+		if (q->id[0] && !name_ok(q->id))
+			r->bad = true;
 		break;
 	case PAGER_ADOPT:
 		get_uuid(r, q->snapshot, false);

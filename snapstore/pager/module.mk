@@ -12,7 +12,14 @@ crucible-pager_LIBS := pagercore snapdisk snapstore base
 crucible-pager_PKGS := $(snapstore_PKGS) libseccomp
 $(eval $(call syscalls_rule,pager,snapstore/pager,snapstore/pager/main.c))
 
-pager_UNIT := test_pager_fault test_pager_capture
+pager_UNIT := test_pager_fault test_pager_capture test_pager_prog test_pager_figures
 UNIT += $(pager_UNIT)
 $(foreach t,$(pager_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/pager_rig.c tests/unit/snap_rig.c)\
 	$(eval $(t)_LIBS := pagercore snapdisk snapstore base)$(eval $(t)_PKGS := $(snapstore_PKGS) libseccomp))
+# It runs the program.
+$(B)/unit/test_pager_prog: | $(B)/libexec/crucible-pager
+
+FUZZ += fuzz_pager_msg
+fuzz_pager_msg_SRCS := tests/fuzz/fuzz_pager_msg.c
+fuzz_pager_msg_LIBS := pagercore base
+test_pager_prog_SRCS += tests/unit/nbd_rig.c tests/unit/disk_dir.c

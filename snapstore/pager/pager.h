@@ -3,9 +3,10 @@
  *
  * Started by the launcher (kind LAUNCH_PAGER) with: 3 a listening SOCK_SEQPACKET socket bound at <store>/run/pager.sock,
  * 4 a listening stream socket bound at <store>/blocks/nbd.sock (engines see it as /run/blocks/nbd.sock). Its root holds
- * /snapstore (read-only), /disks (read-write), nothing else of the store. Clients: a peer of uid @daemon_uid (argv) only,
- * one at a time; a newer one replaces the older. It outlives crucibled: machines go on, the next daemon connects to the
- * same socket. It ends by PAGER_QUIT, or by itself when for PAGER_ORPHAN_S no daemon was there and no machine lives.
+ * /snapstore (read-only), /disks (read-write), nothing else of the store, and a /proc of its pid namespace.
+ * Clients: a peer of uid @daemon_uid (argv) only, one at a time; a newer one replaces the older. It outlives
+ * crucibled: machines go on, the next daemon connects to the same socket. It ends by PAGER_QUIT, or by itself when
+ * for PAGER_ORPHAN_S no daemon was there and no machine lives.
  *
  * Messages are base/msg.h; every request is answered by PAGER_REPLY with its id: {i32 code (0 or -errno), str words,
  * payload by type}. uuids are text of 36 characters. Requests that copy memory or touch disks are done by threads of
@@ -38,21 +39,24 @@ enum pager_type {
 	PAGER_REPLY = 1,
 
 	/* -- memory ----------------------------------------------------------------------------------- */
-	/* {str snapshot, u64 bytes} -> {u32 n, n * {u64 offset, u64 bytes}} fd0: the template for an engine (O_RDONLY).
+	/* {str snapshot, u64 bytes, u8 whole} -> {u32 n, n * {u64 offset, u64 bytes}} fd0: the template for an engine (O_RDONLY).
 	 * The ranges, >= PAGER_RANGE_MIN each, largest first chosen, then in order, are all zeros: map them anonymous.
-	 * Of a stored snapshot it is made when it is not there, and its working set is read ahead. -ENOENT; -EBADMSG. */
+	 * Of a stored snapshot it is made when it is not there, and its working set is read ahead. @whole: all of it is,
+	 * before the answer: an engine that was taken over can put a zero page into a hole of a template (by reading it
+	 * through a mapping of its own), so what users who distrust each other share has none. -ENOENT; -EBADMSG. */
 	PAGER_TEMPLATE,
 	/* {str machine, str snapshot, u64 base address in the engine, u64 bytes, u32 n, n * {u64 offset, u64 bytes}: the
 	 * ranges that are anonymous} fds: userfaultfd (registered, MISSING), the engine's mem, its pagemap. Faults are
 	 * served from now on. The machine's former attachment, if any, is let go. @snapshot "": a cold-booted machine,
-	 * RAM is private anonymous memory; fds: mem, pagemap only. */
+	 * RAM is private anonymous memory; fds: mem, pagemap only. With a snapshot and those two only (no userfaultfd on
+	 * this host): answered when the template is full; the machine must not touch its memory before. */
 	PAGER_ATTACH,
 	PAGER_DETACH, /* {str machine}; none is fine */
 	/* {str snapshot, u64 bytes, str parent ("": none)} -> {} fd0: the new template, for the engine. Its holes show
 	 * @parent's pages; "": zeros. -EEXIST, -ENOMEM (budget), -ENOENT the parent is not here. */
 	PAGER_CAPTURE_BEGIN,
-	/* {str machine, str snapshot}: the machine is paused. Copies the pages that it has of its own (written since its
-	 * mapping was made) into the template, and freezes its disk, if it has one, as snapshot @snapshot's.
+	/* {str machine, str snapshot, str disk ("": none)}: the machine is paused. Copies the pages that it has of its own
+	 * (written since its mapping was made) into the template, and freezes the disk as snapshot @snapshot's.
 	 * -> {u64 pages, u64 ns, u32 n, n ranges as in TEMPLATE} fd0: a memfd with one bit a page of what was captured.
 	 * On failure nothing has changed: the template is empty, the disk as before. */
 	PAGER_CAPTURE,
@@ -64,7 +68,8 @@ enum pager_type {
 	 * template holds (SEEK_DATA) is kept. */
 	PAGER_ADOPT,
 	PAGER_STORED, /* {str snapshot}: the snapstore has its memory and disk */
-	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. */
+	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. With
+	 * machines on it: answered when all of it is in memory, so that they do not need the store any more. */
 	PAGER_FORGET,
 	/* {str snapshot}: which pages the first machine of it touched, in order -> {} fd0: memfd of u32 page numbers.
 	 * -EAGAIN: not known yet. */
@@ -73,7 +78,7 @@ enum pager_type {
 	PAGER_WORKSET_SET,
 
 	/* -- disks (snapstore/disk/disk.h) ------------------------------------------------------------ */
-	/* {str id, u64 bytes, u64 limit, str snapshot or "", str base name} fd0: the base image */
+	/* {str id, u64 bytes, u64 limit, str snapshot or "", str base name} fd0: the base image, or none: then it is bases/<base name> */
 	PAGER_DISK_CREATE,
 	PAGER_DISK_REMOVE, /* {str id} */
 	PAGER_DISK_EXPORT, /* {str export, str id, u32 uid} */
@@ -85,7 +90,8 @@ enum pager_type {
 
 	/* -- the process ------------------------------------------------------------------------------ */
 	/* {} -> {str json: {"templates":[{"snapshot","bytes","resident_bytes","captured_bytes","machines","faults",
-	 * "from_parent","from_store"}],"machines":N,"uring":bool,"budget_bytes":N,"faults":N,"degraded":"words or ''"}} */
+	 * "from_parent","from_store","stored"}],"more":N left out,"machines":N,"uring":bool,"budget_bytes":N,"faults":N,
+	 * "degraded":"words or ''"}} */
 	PAGER_STAT,
 	PAGER_LIST,  /* {} -> {u32 n, n * {str machine, str snapshot}, u32 m, m * {str template, u8 stored}} */
 	PAGER_EVICT, /* {str snapshot ("": the least used)}: give its filled pages back; live ones refault; for tests */

@@ -80,8 +80,7 @@ static int ready(const struct pg_template *t, uint64_t bytes, struct err *e)
 	return 0;
 }
 
-/* -- TEMPLATE
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- TEMPLATE ----------------------------------------------------------------------------------------------- */
 
 /* What waits for a template to be looked through. */
 struct pg_wait {
@@ -164,13 +163,16 @@ static void template_there(void *arg, int code, const char *words)
 {
 	struct pending *w = arg;
 	uint32_t n = 0;
-	const uint32_t *pages = code < 0 ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
+	bool whole = w->q.whole;
+	const uint32_t *pages = code < 0 || whole ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
 	struct err e = { 0 };
 
 	if (code == 0 && ready(w->t, w->q.bytes, &e) < 0)
 		template_filled(w, e.code, e.msg);
-	else if (!pages || pg_ahead(w->t, pages, n, false, template_filled, w) < 0)
+	else if (code < 0 || !(whole || pages))
 		template_filled(w, code, words);
+	else if (pg_ahead(w->t, pages, n, whole, template_filled, w) < 0)
+		template_filled(w, whole ? -ENOMEM : 0, "reading it: no memory");
 }
 
 static int do_template(const struct pg_call *c, const struct pg_request *q, struct err *e)
@@ -199,8 +201,7 @@ static int do_template(const struct pg_call *c, const struct pg_request *q, stru
 	return r;
 }
 
-/* -- ATTACH
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- ATTACH ------------------------------------------------------------------------------------------------- */
 
 static void attach_filled(void *arg, int code, const char *words)
 {
@@ -271,8 +272,7 @@ static int do_detach(const struct pg_call *c, const struct pg_request *q)
 	return 0;
 }
 
-/* -- captures
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- captures ----------------------------------------------------------------------------------------------- */
 
 /* Captured pages stay until they are stored: they alone must not pass the budget. The first one always may. */
 static int check_budget(struct pager *p, struct err *e)
@@ -290,7 +290,7 @@ static int check_budget(struct pager *p, struct err *e)
 
 static int do_capture_begin(const struct pg_call *c, const struct pg_request *q, struct err *e)
 {
-	struct pg_template *parent = NULL, *t;
+	struct pg_template *parent = NULL, *t = NULL;
 	struct buf none = { 0 };
 	AUTO_FD fd = -1;
 	int r = check_budget(c->p, e);
@@ -301,7 +301,7 @@ static int do_capture_begin(const struct pg_call *c, const struct pg_request *q,
 		r = ready(parent, q->bytes, e);
 	if (r == 0)
 		r = pg_template_new(c->p, q->snapshot, q->bytes, parent, true, &t, e);
-	if (r < 0)
+	if (!t)
 		return r;
 	t->state = PG_BEGUN;
 	r = pg_template_reopen(t, &fd, e);
@@ -360,7 +360,7 @@ static void capture_copied(void *arg, const struct pg_capture_result *res, int c
 		return;
 	}
 	w->captured = *res;
-	code = p->disks ? pg_disks_freeze(p->disks, w->q.machine, w->q.snapshot, capture_frozen, w) : -ENOSYS;
+	code = p->disks ? pg_disks_freeze(p->disks, w->q.id, w->q.snapshot, capture_frozen, w) : -ENOSYS;
 	if (code == -ENOSYS)
 		capture_frozen(w, 0, "");
 	else if (code < 0)
@@ -374,7 +374,7 @@ static int do_capture(const struct pg_call *c, const struct pg_request *q, struc
 	struct pending *w;
 	int r = find(c->p, q->snapshot, &t, e);
 
-	if (r < 0)
+	if (!t)
 		return r;
 	if (!m)
 		return err_set(e, -ENOENT, "machine %s is not attached", q->machine);
@@ -425,9 +425,35 @@ static int do_stored(const struct pg_call *c, const struct pg_request *q, struct
 	return 0;
 }
 
+static void forgotten_filled(void *arg, int code, const char *words)
+{
+	struct pending *w = arg;
+
+	(void)code; /* what could not be read is lost when somebody touches it */
+	(void)words;
+	pg_reply(&w->call, 0, NULL, NULL, NULL, 0);
+	pending_free(w);
+}
+
+/* Its machines, and snapshots that grow out of it, go on, although the store may throw its pages away once this is
+ * answered: all of it is read before, and stays. */
+static bool keep_whole(const struct pg_call *c, const struct pg_request *q, struct pg_template *t)
+{
+	struct pending *w = t->refs && t->state == PG_STORED ? pending_new(c, q, t) : NULL;
+
+	if (!w)
+		return false;
+	t->whole++; /* until it goes */
+	if (pg_ahead(t, NULL, 0, false, forgotten_filled, w) == 0)
+		return true;
+	pending_free(w);
+	return false;
+}
+
 static int do_forget(const struct pg_call *c, const struct pg_request *q)
 {
 	struct pg_template *t = pg_template_find(c->p, q->snapshot);
+	bool later = t && !t->forgotten && keep_whole(c, q, t);
 
 	pg_workset_forget(c->p, q->snapshot);
 	if (c->p->disks)
@@ -436,12 +462,12 @@ static int do_forget(const struct pg_call *c, const struct pg_request *q)
 		t->forgotten = true;
 		pg_template_gone(t);
 	}
-	pg_reply(c, 0, NULL, NULL, NULL, 0);
+	if (!later)
+		pg_reply(c, 0, NULL, NULL, NULL, 0);
 	return 0;
 }
 
-/* -- ADOPT
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- ADOPT -------------------------------------------------------------------------------------------------- */
 
 /* Bits of captured pages, as a file of a former pager's. */
 static int read_own(struct pg_template *t, int fd, struct err *e)
@@ -543,8 +569,7 @@ static int do_adopt(const struct pg_call *c, const struct pg_request *q, struct 
 	return 0;
 }
 
-/* -- the rest
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- the rest ----------------------------------------------------------------------------------------------- */
 
 static int do_workset(const struct pg_call *c, const struct pg_request *q, struct err *e)
 {

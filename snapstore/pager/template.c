@@ -83,10 +83,10 @@ static void template_link(struct pg_template *t, struct pg_template *parent, boo
 int pg_template_new(struct pager *p, const char *snapshot, uint64_t bytes, struct pg_template *parent, bool hold,
 		    struct pg_template **ret, struct err *e)
 {
-	struct pg_template *t;
+	struct pg_template *t = NULL;
 	int r = template_bare(p, snapshot, bytes, &t, e);
 
-	if (r < 0)
+	if (!t)
 		return r;
 	t->fd = memfd_create("crucible-template", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* The mode first: nobody has a descriptor yet, and afterwards nobody but us may open it again. */
@@ -121,10 +121,35 @@ int pg_template_reopen(struct pg_template *t, int *ret_fd, struct err *e)
 	return 0;
 }
 
+/* Pages of zeros are never written; one that is there is an engine's doing, by a mapping without userfaultfd
+ * (README.md). Others must not get to see it. */
+static int drop_zeros(struct pg_template *t, struct err *e)
+{
+	static const uint8_t zeros[SNAP_PAGE_BYTES];
+	uint8_t *p = mmap(NULL, t->bytes, PROT_READ, MAP_SHARED, t->fd, 0);
+	int r = 0;
+
+	if (p == MAP_FAILED)
+		return err_set(e, -errno, "template %s: map: %s", t->snapshot, err_name(-errno));
+	for (uint32_t i = bits_find(t->resident, 0, t->pages, true); i < t->pages && r == 0;
+	     i = bits_find(t->resident, i + 1, t->pages, true)) {
+		off_t at = (off_t)i * SNAP_PAGE_BYTES;
+
+		if (memcmp(p + at, zeros, sizeof(zeros)) != 0)
+			continue;
+		bit_clear(t->resident, i);
+		if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, SNAP_PAGE_BYTES) < 0)
+			r = err_set(e, -errno, "template %s: punch: %s", t->snapshot, err_name(-errno));
+	}
+	munmap(p, t->bytes);
+	return r;
+}
+
 /* What a killed pager had written: pages are whole, as pwrite leaves no half of one that is locked in memory. */
 static int find_data(struct pg_template *t, struct err *e)
 {
 	off_t at = 0;
+	int r;
 
 	for (;;) {
 		off_t data = lseek(t->fd, at, SEEK_DATA), hole;
@@ -138,15 +163,16 @@ static int find_data(struct pg_template *t, struct err *e)
 			  (uint32_t)((hole + SNAP_PAGE_BYTES - 1) / SNAP_PAGE_BYTES - data / SNAP_PAGE_BYTES));
 		at = hole;
 	}
+	r = drop_zeros(t, e);
 	t->nresident = bits_count(t->resident, t->pages);
 	t->p->resident_pages += t->nresident;
-	return 0;
+	return r;
 }
 
 int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t bytes, struct pg_template *parent,
 		      bool hold, struct pg_template **ret, struct err *e)
 {
-	struct pg_template *t;
+	struct pg_template *t = NULL;
 	struct stat st;
 	int r, seals = fcntl(fd, F_GET_SEALS);
 
@@ -155,7 +181,7 @@ int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t by
 	    (uint64_t)st.st_size != bytes || (st.st_mode & 0777) != 0400)
 		return err_set(e, -EPERM, "template %s: the descriptor is not of a template of this size", snapshot);
 	r = template_bare(p, snapshot, bytes, &t, e);
-	if (r < 0)
+	if (!t)
 		return r;
 	/* Ours, but nobody may write into it by its mode, we neither: for this instant we may. */
 	t->fd = -1;
@@ -205,6 +231,7 @@ int pg_page_put(struct pg_template *t, uint32_t page, uint32_t n, const void *pa
 		t->nresident++;
 		t->p->resident_pages++;
 	}
+	pg_evict_check(t->p);
 	return 0;
 }
 
@@ -265,7 +292,7 @@ void pg_template_stored(struct pg_template *t)
 	pg_template_drop_parent(t);
 }
 
-/* -- ranges of zeros ---------------------------------------------------------------------------------------------- */
+/* -- ranges of zeros ---------------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -310,7 +337,7 @@ uint32_t pg_zero_ranges(const struct pg_template *t, struct pg_range out[PAGER_R
 	return n;
 }
 
-/* -- closing ------------------------------------------------------------------------------------------------------ */
+/* -- closing ------------------------------------------------------------------------------------------------ */
 
 struct closing {
 	struct pool_job job;

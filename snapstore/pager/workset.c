@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which pages a restore touches first: recorded once, by the first fork of a template; read ahead by the next one. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,60 +18,71 @@ struct pg_workset {
 	uint32_t pages[];
 };
 
+#define STEP_PAGES 32768u /* of page tables looked at in one go: 128 MiB, well below 1 ms */
+
+static void touched(struct pg_template *t, uint32_t page)
+{
+	if (t->ntouched < PG_WORKSET_MAX)
+		t->touched[t->ntouched++] = page;
+}
+
+void pg_workset_touch(struct pg_machine *m, uint32_t page)
+{
+	if (m->records && m->t->touch == PG_RECORDING)
+		touched(m->t, page);
+}
+
+static int on_mapped(void *arg, uint32_t first, uint32_t n, struct err *e)
+{
+	const struct pg_machine *m = arg;
+
+	(void)e;
+	for (uint32_t i = m->record_at + first; i < m->record_at + first + n; i++)
+		if (!bit_get(m->t->zero, i))
+			touched(m->t, i);
+	return 0;
+}
+
+/* What was resident faulted natively and unseen: the recorder's page tables tell of it, though not in which order. */
+static void look_at_tables(void *arg)
+{
+	struct pg_machine *m = arg;
+	struct pg_template *t = m->t;
+	uint32_t n = t->pages - m->record_at < STEP_PAGES ? t->pages - m->record_at : STEP_PAGES;
+	int r = pg_scan_mapped(m->pagemap, m->base + (uint64_t)m->record_at * SNAP_PAGE_BYTES,
+			       (uint64_t)n * SNAP_PAGE_BYTES, m->p->params.scan, on_mapped, m, NULL);
+
+	m->record_timer = 0;
+	m->record_at += n;
+	if (r == 0 && m->record_at < t->pages &&
+	    loop_timer(m->p->loop, now_ns(), look_at_tables, m, &m->record_timer) == 0)
+		return;
+	pg_workset_detached(m);
+}
+
 /* A machine that was here before goes on with memory that it knows: not what a restore does. */
 void pg_workset_attached(struct pg_machine *m, bool again)
 {
 	struct pg_template *t = m->t;
 
-	if (!t || again || t->touched_until_ns || m->uffd < 0)
+	if (!t || again || t->touch != PG_UNTOUCHED || m->uffd < 0)
 		return;
 	t->touched = malloc(PG_WORKSET_MAX * sizeof(*t->touched));
-	if (!t->touched)
+	if (!t->touched ||
+	    loop_timer(m->p->loop, now_ns() + m->p->params.workset_ns, look_at_tables, m, &m->record_timer) < 0)
 		return;
-	t->touched_until_ns = now_ns() + m->p->params.workset_ns;
+	t->touch = PG_RECORDING;
 	m->records = true;
 }
 
-void pg_workset_touch(struct pg_machine *m, uint32_t page)
+/* It has ended early, or recorded enough. */
+void pg_workset_detached(struct pg_machine *m)
 {
-	struct pg_template *t = m->t;
-
+	loop_del(m->p->loop, &m->record_timer);
 	if (!m->records)
 		return;
-	if (t->ntouched == PG_WORKSET_MAX || now_ns() > t->touched_until_ns)
-		m->records = false;
-	else
-		t->touched[t->ntouched++] = page;
-}
-
-struct listing {
-	struct pg_template *t;
-	uint64_t *seen;
-	uint32_t n;
-	uint32_t *pages;
-};
-
-static int on_mapped(void *arg, uint32_t first, uint32_t n, struct err *e)
-{
-	struct listing *l = arg;
-
-	(void)e;
-	for (uint32_t i = first; i < first + n && i < l->t->pages && l->n < PG_WORKSET_MAX; i++)
-		if (!bit_get(l->seen, i) && !bit_get(l->t->zero, i))
-			l->pages[l->n++] = i;
-	return 0;
-}
-
-/* What was resident faulted natively and unseen: the recorder's page tables tell of it, though not in which order. They
- * are looked at only while it is there; 512 MiB take 2 ms. */
-static void add_mapped(struct pg_template *t, struct listing *l)
-{
-	for (struct pg_machine *m = t->p->machines; m; m = m->next) {
-		if (m->t != t || m->uffd < 0)
-			continue;
-		pg_scan_mapped(m->pagemap, m->base, m->bytes, t->p->params.scan, on_mapped, l, NULL);
-		return;
-	}
+	m->records = false;
+	m->t->touch = PG_RECORDED;
 }
 
 int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e)
@@ -78,10 +90,10 @@ int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e)
 	AUTO_FD fd = -1;
 	AUTO_FREE uint64_t *seen = calloc(bits_words(t->pages), 8);
 	AUTO_FREE uint32_t *pages = malloc(PG_WORKSET_MAX * sizeof(*pages));
-	struct listing l = { .t = t, .seen = seen, .pages = pages };
+	uint32_t n = 0;
 	int r;
 
-	if (!t->touched_until_ns || now_ns() < t->touched_until_ns)
+	if (t->touch != PG_RECORDED)
 		return err_set(e, -EAGAIN, "snapshot %s: its working set is not known yet", t->snapshot);
 	if (!seen || !pages)
 		return err_set(e, -ENOMEM, "working set: no memory");
@@ -89,11 +101,10 @@ int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e)
 		if (bit_get(seen, t->touched[i]))
 			continue;
 		bit_set(seen, t->touched[i]);
-		pages[l.n++] = t->touched[i];
+		pages[n++] = t->touched[i];
 	}
-	add_mapped(t, &l);
 	fd = memfd_create("crucible-workset", MFD_CLOEXEC);
-	r = fd < 0 ? -errno : fd_write_all(fd, pages, l.n * sizeof(*pages));
+	r = fd < 0 ? -errno : fd_write_all(fd, pages, n * sizeof(*pages));
 	if (r < 0)
 		return err_set(e, r, "working set: %s", err_name(r));
 	*ret_fd = take_fd(&fd);
@@ -133,7 +144,7 @@ int pg_workset_set(struct pager *p, const char *snapshot, int fd, struct err *e)
 		free(w);
 		return err_set(e, -EIO, "working set of %s: it cannot be read whole", snapshot);
 	}
-	strcpy(w->snapshot, snapshot);
+	snprintf(w->snapshot, sizeof(w->snapshot), "%s", snapshot);
 	w->n = (uint32_t)((size_t)got / sizeof(uint32_t));
 	pg_workset_forget(p, snapshot);
 	if (p->nworksets == PG_WORKSETS_MAX) { /* the oldest goes */

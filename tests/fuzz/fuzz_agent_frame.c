@@ -23,8 +23,12 @@ static void take_json(const struct ag_frame *f)
 		assert(q.script == (q.argv == NULL));
 		exec_req_fini(&q);
 	}
-	if (f->type == AG_HELLO && hello_parse(f->payload, f->len, &h, &e) == 0)
+	if (f->type == AG_HELLO && hello_parse(f->payload, f->len, &h, &e) == 0) {
 		assert(h.entropy_len <= ENTROPY_BYTES && strlen(h.hostname) <= HOSTNAME_MAX);
+		assert(strlen(h.parent) <= PARENT_MAX);
+		assert(!h.clone || (h.entropy_len == ENTROPY_BYTES && h.wall_ns > 0 && strlen(h.fork) == 36 &&
+				    strlen(h.machine_id) == 32));
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -57,7 +57,7 @@ static void on_done(void *arg, int code, const struct err *e)
 	s->ended++;
 }
 
-static void converse(const uint8_t *data, size_t len)
+static void converse(const uint8_t *data, size_t len, bool generic)
 {
 	static const char head[] = "{\"QMP\":{}}\n{\"return\":{},\"id\":1}\n";
 	static const struct engine_events events = { .on_event = on_event };
@@ -69,11 +69,13 @@ static void converse(const uint8_t *data, size_t len)
 
 	if (len > 100000 || loop_new(&l) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return;
-	if (engine_qemu.connect(l, pair[0], &events, &seen, &g, &e) < 0)
+	if (engine_qemu.connect(l, pair[0], generic, &events, &seen, &g, &e) < 0)
 		abort();
 	assert(write(pair[1], head, strlen(head)) == (ssize_t)strlen(head));
 	loop_once(l, 0);
-	asked = engine_qemu.pause(g, 1000, on_done, &seen) == 0; /* its answer has the id 2 */
+	/* Its answer has the id 2; those of the steps that follow count on. */
+	asked = (generic ? engine_qemu.assign_disk(g, "m", 1000, on_done, &seen)
+			 : engine_qemu.pause(g, 1000, on_done, &seen)) == 0;
 	if (len)
 		assert(write(pair[1], data, len) == (ssize_t)len);
 	close(pair[1]);
@@ -94,6 +96,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	in_one = objects(data + 1, len - 1, len, &whole);
 	in_pieces = objects(data + 1, len - 1, (size_t)data[0] % 16 + 1, &cut);
 	assert(whole == cut && in_one == in_pieces);
-	converse(data + 1, len - 1);
+	converse(data + 1, len - 1, data[0] & 0x80);
 	return 0;
 }

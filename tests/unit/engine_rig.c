@@ -60,17 +60,18 @@ static void rig_drop(struct rig *r)
 struct rig *rig_new(uint32_t memory_mib, uint32_t vcpus, uid_t uid, const char **why)
 {
 	static char words[320];
-	const char *top = env_or("CRUCIBLE_TOP", ".");
 	const char *store = env_or("CRUCIBLE_TEST_STORE", "build/teststore");
 	struct rig *r = calloc(1, sizeof(*r));
 	struct err e = { 0 };
 
 	*why = words;
 	*r = (struct rig){ .memory_mib = memory_mib, .vcpus = vcpus, .uid = uid };
+	/* In the nested machine. */
+	r->accel = strcmp(env_or("CRUCIBLE_TEST_ACCEL", "tcg"), "kvm") == 0 ? ACCEL_KVM : ACCEL_TCG;
 	r->kernel = find(store, "boot/current/vmlinux");
 	r->initrd = find(store, "boot/current/initramfs");
 	r->image = find(store, "profiles/tiny/root.img");
-	r->library = find(top, env_or("CRUCIBLE_PRELOAD", "build/release/lib/crucible-preload.so"));
+	r->library = find(env_or("CRUCIBLE_BUILD", "build/release"), "libexec/crucible-preload.so");
 	if (getuid() != 0)
 		snprintf(words, sizeof(words), "only root can show engines their block server");
 	else if (engine_qemu.probe(NULL, &r->info, &e) < 0)
@@ -321,8 +322,9 @@ void machine_end(struct machine *m)
 	m->preload = preload_free(m->preload);
 	proc_wait(m->pid, NULL);
 	if (m->paged) {
-		pthread_cancel(m->pager);
+		close(m->stop[1]);
 		pthread_join(m->pager, NULL);
+		close(m->stop[0]);
 	}
 	close(m->control);
 	close(m->bulk);
@@ -343,13 +345,13 @@ static void put32(uint8_t *p, uint32_t v)
 static void say(int fd, uint8_t type, uint32_t seq, const char *text)
 {
 	uint8_t frame[2048] = { 0 };
-	size_t n = strlen(text);
+	size_t n = strlen(text); /* no NUL travels */
 
 	assert_true(n < sizeof(frame) - AG_HEADER_LEN);
 	put32(frame, (uint32_t)n);
 	frame[4] = type;
 	put32(frame + 12, seq);
-	memcpy(frame + AG_HEADER_LEN, text, n);
+	memcpy(frame + AG_HEADER_LEN, text, n); /* NOLINT(bugprone-not-null-terminated-result) */
 	assert_int_equal(send(fd, frame, AG_HEADER_LEN + n, MSG_NOSIGNAL), (ssize_t)(AG_HEADER_LEN + n));
 }
 
@@ -472,12 +474,14 @@ static void *pager_main(void *arg)
 	struct machine *m = arg;
 
 	for (;;) {
-		struct pollfd p = { .fd = m->uffd, .events = POLLIN };
+		struct pollfd p[] = { { .fd = m->uffd, .events = POLLIN }, { .fd = m->stop[0], .events = POLLIN } };
 		struct uffd_msg msg;
 		struct uffdio_range wake;
 		off_t at;
 
-		poll(&p, 1, -1);
+		poll(p, ARRAY_LEN(p), -1);
+		if (p[1].revents)
+			return NULL;
 		if (read(m->uffd, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		at = (off_t)(msg.arg.pagefault.address - m->base) & ~(off_t)(RIG_PAGE - 1);
@@ -507,6 +511,7 @@ int machine_order(struct machine *m, struct template *t, const struct preload_ra
 		m->template = t;
 	if (m->code == 0 && m->uffd >= 0 && !m->paged) {
 		m->paged = true;
+		assert_int_equal(pipe2(m->stop, O_CLOEXEC), 0);
 		assert_int_equal(pthread_create(&m->pager, NULL, pager_main, m), 0);
 	}
 	return m->code;

@@ -53,6 +53,7 @@ struct machine {
 	struct template *template; /* its pager fills the holes of this one */
 	pthread_t pager;
 	bool paged;
+	int stop[2]; /* a pipe; closed: the pager ends */
 	uint64_t faults;
 };
 

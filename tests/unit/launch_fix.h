@@ -42,8 +42,8 @@ struct fix {
 	int answer_fd;
 };
 
-/* What main() becomes when it is started as "probe": argv[1] is what to do: sleep, report, exit N, forbidden, connect,
- * forks. */
+/* What main() becomes when it is started as "probe": argv[1] is what to do: sleep, report, serve, exit N, forbidden,
+ * connect, forks. */
 void fix_probe(int argc, char **argv) __attribute__((noreturn));
 
 int fix_setup(void **state);	/* a store with UUID_A and UUID_B, and a launcher */

@@ -166,6 +166,23 @@ static void report(void)
 	fflush(stdout);
 }
 
+/* A pager that has nothing: any request is answered by an empty list. */
+static void serve(void)
+{
+	static const uint8_t nothing[4 + 4 + 4 + 4]; /* code, words, two counts */
+	static uint8_t in[MSG_MAX];
+	struct msg m;
+
+	for (;;) {
+		AUTO_FD fd = accept4(3, NULL, NULL, SOCK_CLOEXEC);
+
+		while (fd >= 0 && msg_recv(fd, in, sizeof(in), &m) == 0) {
+			msg_close_fds(&m);
+			msg_send(fd, 1, m.id, nothing, sizeof(nothing), NULL, 0);
+		}
+	}
+}
+
 void fix_probe(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "sleep";
@@ -173,6 +190,8 @@ void fix_probe(int argc, char **argv)
 
 	if (!strcmp(what, "report"))
 		report();
+	else if (!strcmp(what, "serve"))
+		serve();
 	else if (!strcmp(what, "exit"))
 		_exit((int)strtol(argv[2], NULL, 10));
 	else if (!strcmp(what, "forbidden"))

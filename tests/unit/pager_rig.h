@@ -16,6 +16,7 @@
 struct pager_rig {
 	struct snap_rig store;
 	struct pager_params params; /* changed before pager_rig_start() */
+	uid_t as;		    /* 0: our own process; else the real program, as this user */
 	int listen_fd, blocks_fd;
 	pid_t pid;
 	int client;
@@ -55,21 +56,20 @@ int rig_ask_str(struct pager_rig *r, uint16_t type, const char *s);
 /* A number of PAGER_STAT: of a template, or (@snapshot NULL) of all. */
 uint64_t rig_stat(struct pager_rig *r, const char *snapshot, const char *key);
 
-/* -- pages ----------------------------------------------------------------------------------------------------------
- */
+/* -- pages -------------------------------------------------------------------------------------------------- */
 /* Words that depend on @seed and their place; 0: zeros. */
 void rig_words(uint64_t seed, uint64_t page[SNAP_PAGE_BYTES / 8]);
 /* A snapshot of @n pages; seeds[i] tells page i. */
 void rig_store_pages(struct pager_rig *r, const char *uuid, const uint64_t *seeds, uint32_t n);
 
-/* -- machines
- * ------------------------------------------------------------------------------------------------------------ */
+/* -- machines ----------------------------------------------------------------------------------------------- */
 struct rig_template { /* what TEMPLATE and CAPTURE_BEGIN told */
 	int fd;
 	uint32_t pages, nranges;
 	struct pg_range ranges[PAGER_RANGES_MAX];
 };
 int rig_template(struct pager_rig *r, const char *snapshot, uint32_t pages, struct rig_template *ret);
+int rig_template_ask(struct pager_rig *r, const char *snapshot, uint32_t pages, bool whole, struct rig_template *ret);
 
 struct rig_machine {
 	pid_t pid;

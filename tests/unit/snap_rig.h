@@ -12,13 +12,14 @@
 
 #include "snapstore/snap.h"
 
-#define OK(call)                                                           \
-	do {                                                               \
-		int rig_r_ = (call);                                       \
-		if (rig_r_ != 0)                                           \
-			fail_msg("%s: %d %s", #call, rig_r_, rig_err.msg); \
+#define OK(call)                                                                                                    \
+	do {                                                                                                        \
+		int rig_r_ = (call);                                                                                \
+		if (rig_r_ != 0)                                                                                    \
+			fail_msg("note %llu: %s: %d %s", (unsigned long long)rig_note, #call, rig_r_, rig_err.msg); \
 	} while (0)
 
+extern uint64_t rig_note;  /* said with what fails: a seed, a round */
 extern struct err rig_err; /* pass &rig_err to what OK() wraps */
 
 struct snap_rig {

@@ -330,6 +330,29 @@ static void inherited_commands_are_listed_and_end(void **state)
 	assert_string_equal(cmd_out(sh(h, "echo new")), "new\n");
 }
 
+/* More text than a frame holds: the list is whole, without names. */
+static void many_long_names(void **state)
+{
+	struct host *h = *state;
+	char name[3001];
+	struct cmd *c[40];
+
+	need_cgroups(h);
+	memset(name, 'n', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(c); i++)
+		c[i] = cmd_open(h, "{\"argv\":[\"sleep\",\"60\"],\"name\":\"%s\"}", name);
+	for (size_t i = 0; i < ARRAY_LEN(c); i++)
+		while (!c[i]->started)
+			host_pump(h, 100);
+	assert_int_equal(host_freeze(h, PATIENT), 0);
+	host_clone(h, 2, NEW_ID);
+	assert_int_equal(count_inherited(h), ARRAY_LEN(c));
+	assert_false(json_object_object_get_ex(inherited(h, 7), "name", NULL));
+	for (size_t i = 0; i < ARRAY_LEN(c); i++)
+		kill_and_wait(h, c[i]);
+}
+
 /* What stood in a pipe, unsent for want of credit, and the end of a command that waited for that. */
 static void output_that_waited_for_credit(void **state)
 {
@@ -641,6 +664,7 @@ int main(void)
 		WITH_AGENT(identity_follows_no_link),
 		WITH_AGENT(a_failed_step_leaves_all_frozen),
 		WITH_AGENT(inherited_commands_are_listed_and_end),
+		WITH_AGENT(many_long_names),
 		WITH_AGENT(output_that_waited_for_credit),
 		WITH_AGENT(credit_begins_anew),
 		WITH_AGENT(standard_input_is_at_its_end),

@@ -202,6 +202,59 @@ static void hello_that_is_none_EINVAL(void **state)
 		assert_int_equal(parse(bad[i], &h, &e), -EINVAL);
 }
 
+#define FORK  "\"fork\":\"01234567-89AB-cdef-0123-456789abcdef\""
+#define ID    "\"machine_id\":\"0123456789abcdefABCDEF0123456789\""
+#define CLONE "{\"clone\":{" FORK ",\"parent\":\"s \\u00e9\"," ID ",\"future\":1}"
+#define REST  "\"wall_ns\":1,\"entropy\":\"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\""
+
+static void hello_of_a_fork(void **state)
+{
+	struct err e = { 0 };
+	struct hello h;
+
+	(void)state;
+	assert_int_equal(parse(CLONE "," REST "}", &h, &e), 0);
+	assert_true(h.clone);
+	assert_string_equal(h.fork, "01234567-89ab-cdef-0123-456789abcdef");
+	assert_string_equal(h.machine_id, "0123456789abcdefabcdef0123456789");
+	assert_string_equal(h.parent, "s \xc3\xa9");
+	assert_int_equal(parse("{" REST "}", &h, &e), 0);
+	assert_false(h.clone);
+}
+
+/* What a fork cannot do without, absent or wrong. */
+static void hello_of_no_fork_EINVAL(void **state)
+{
+	static const struct {
+		const char *json, *words;
+	} bad[] = {
+		{ "{\"clone\":true}", "clone: " },
+		{ "{\"clone\":{" FORK "}," REST "}", "clone: machine_id: not 32 hex digits" },
+		{ "{\"clone\":{" ID "}," REST "}", "clone: fork: not a uuid" },
+		{ "{\"clone\":{\"fork\":7," ID "}," REST "}", "clone: fork: " },
+		{ "{\"clone\":{" FORK ",\"machine_id\":\"0123456789abcdefABCDEF012345678-\"}," REST "}", "not 32 hex" },
+		{ "{\"clone\":{" FORK ",\"machine_id\":\"0123456789abcdefABCDEF01234567890\"}," REST "}",
+		  "not 32 hex" },
+		{ CLONE "}", "clone: needs wall_ns and 32 bytes of entropy" },
+		{ CLONE ",\"wall_ns\":1,\"entropy\":\"00\"}", "clone: needs wall_ns and 32 bytes of entropy" },
+	};
+	char parent[400], name[PARENT_MAX + 2];
+	struct err e = { 0 };
+	struct hello h;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		assert_int_equal(parse(bad[i].json, &h, &e), -EINVAL);
+		if (!strstr(e.msg, bad[i].words))
+			fail_msg("\"%s\" does not say \"%s\"", e.msg, bad[i].words);
+	}
+	memset(name, 'p', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	snprintf(parent, sizeof(parent), "{\"clone\":{" FORK "," ID ",\"parent\":\"%s\"}}", name);
+	assert_int_equal(parse(parent, &h, &e), -EINVAL);
+	assert_non_null(strstr(e.msg, "clone: parent: at most 255 bytes"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -212,6 +265,8 @@ int main(void)
 		cmocka_unit_test(users_of_a_root),
 		cmocka_unit_test(hello_of_a_host),
 		cmocka_unit_test(hello_that_is_none_EINVAL),
+		cmocka_unit_test(hello_of_a_fork),
+		cmocka_unit_test(hello_of_no_fork_EINVAL),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

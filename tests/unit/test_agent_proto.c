@@ -87,6 +87,13 @@ static void frames_that_are_none_EBADMSG(void **state)
 		{ AG_KILL, 0, 1 },
 		{ AG_RESIZE, 0, 2 },
 		{ AG_SHUTDOWN, 0, 1 },
+		{ AG_FREEZE, 0, 0 },
+		{ AG_FREEZE, 0, 5 },
+		{ AG_FREEZE, 1, 4 },
+		{ AG_FROZEN, 0, 3 },
+		{ AG_FROZEN, 0, 5 },
+		{ AG_THAW, 0, 4 },
+		{ AG_TRIM, 0, 1 },
 	};
 	uint8_t raw[AG_HEADER_LEN];
 	struct ag_frame f;

@@ -206,6 +206,7 @@ void record_holds(struct rig *r, uint64_t n, const char *key, const char *part);
 
 void agent_frame(struct rig *r, int port, uint8_t type, uint8_t flags, uint32_t stream, const void *data, size_t len);
 void agent_raw(struct rig *r, int port, const void *data, size_t len);
+void rig_listen(struct rig *r);			      /* after it was deaf */
 void agent_frozen(struct rig *r, int port, int code); /* FROZEN */
 void agent_stage(struct rig *r, const char *text);
 struct fake_exec *agent_exec(struct rig *r, size_t nth); /* the nth command that came, if it still lives */

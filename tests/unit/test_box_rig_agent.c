@@ -467,6 +467,16 @@ static void on_port(struct rig *r, int port)
 	memmove(r->in[port], r->in[port] + at, r->in_len[port]);
 }
 
+void rig_listen(struct rig *r)
+{
+	r->deaf = false;
+	for (int p = 0; p < 2; p++)
+		if (!r->port_src[p])
+			assert_int_equal(loop_add(r->loop, r->port[p], EPOLLIN, p ? rig_on_bulk : rig_on_control, r,
+						  &r->port_src[p]),
+					 0);
+}
+
 void rig_on_control(void *arg, uint32_t events)
 {
 	if (events & EPOLLOUT)

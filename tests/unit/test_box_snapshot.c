@@ -54,6 +54,12 @@ static void never(struct rig *r, struct fake_exec *x)
 	exec_started(x);
 }
 
+static void settle(struct rig *r)
+{
+	for (int i = 0; i < 20; i++)
+		loop_once(r->loop, 1);
+}
+
 /* It is as if nothing had been: a command runs, another freeze works. */
 static void all_is_well(struct rig *r)
 {
@@ -118,8 +124,7 @@ static void test_what_comes_meanwhile_waits(void **state)
 	b = rig_exec(r, "later");
 	assert_int_equal(rig_ctl(r, a, BOX_SIGNAL, 15, 0), 0);
 	fs_id = rig_request(r, BOX_FS, fs, sizeof(fs));
-	for (int i = 0; i < 20; i++)
-		loop_once(r->loop, 1);
+	settle(r);
 	assert_int_equal(agent_exec(r, 0)->last_signal, 0);
 	assert_int_equal(r->fs_ops.len, 0);
 	assert_int_equal(rig_vm(r, BOX_VM_PAUSE, 0), -EBUSY);
@@ -241,6 +246,32 @@ static void test_guest_does_not_answer(void **state)
 		all_is_well(r);
 		rig_free(r);
 	}
+}
+
+/* What was sent before has to leave first, and does not: FREEZE is not sent at all, nothing is lost. */
+static void test_guest_does_not_read(void **state)
+{
+	struct rig *r = ready(no_margin);
+	AUTO_FREE char *input = calloc(1, 1 << 20);
+	uint64_t n;
+
+	(void)state;
+	r->on_exec = never;
+	r->gives_credit = false;
+	n = rig_put(r, "{\"argv\":[\"cat\"]}", 16);
+	rig_put_stdin(r, n, input, 1 << 20);
+	r->deaf = true;
+	assert_int_equal(rig_accept(r, n, 0), 0);
+	settle(r);
+	assert_int_equal(reply_of(r, rig_ask_freeze(r, 1), "did not freeze"), -ETIMEDOUT);
+	assert_int_equal(r->state, BOX_READY);
+	rig_listen(r);
+	UNTIL(r, agent_exec(r, 0) && agent_exec(r, 0)->in.len == AG_WINDOW);
+	rig_traced(r, "");
+	exec_exit(agent_exec(r, 0), 0);
+	rig_done(r, n);
+	all_is_well(r);
+	rig_free(r);
 }
 
 static void test_engine_steps_that_fail(void **state)
@@ -730,6 +761,7 @@ int main(void)
 		cmocka_unit_test(test_refused_in_the_wrong_state),
 		cmocka_unit_test(test_guest_does_not_freeze),
 		cmocka_unit_test(test_guest_does_not_answer),
+		cmocka_unit_test(test_guest_does_not_read),
 		cmocka_unit_test(test_engine_steps_that_fail),
 		cmocka_unit_test(test_a_pause_that_comes_late),
 		cmocka_unit_test(test_resume_fails),

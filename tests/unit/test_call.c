@@ -334,6 +334,30 @@ static void test_freed_in_callback(void **state)
 	assert_int_equal(o->n, 1);
 }
 
+static void only_drop(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct owner *o = arg;
+
+	on_answer(arg, code, words, r, m);
+	calls_drop(&o->calls);
+}
+
+/* Dropped, and used again. */
+static void test_dropped_in_callback(void **state)
+{
+	struct owner *o = *state;
+
+	assert_int_equal(ask(o, only_drop, NULL), 0);
+	assert_int_equal(ask(o, on_answer, NULL), 0);
+	assert_false(calls_end(&o->calls, -EIO, "first"));
+	assert_int_equal(o->n, 1);
+	calls_drop(&o->calls);
+	assert_int_equal(ask(o, on_answer, NULL), 0);
+	assert_true(calls_end(&o->calls, -EPIPE, "second"));
+	assert_int_equal(o->n, 2);
+	assert_string_equal(o->words, "second");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +369,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_message_too_long_emsgsize, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_asks_in_callback, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_freed_in_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_dropped_in_callback, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

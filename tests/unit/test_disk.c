@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Disks, one behaviour a test. More than 800 lines because all share one fixture and each test is short. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +24,12 @@
 #include "snapstore/disk/disk_priv.h"
 #include "tests/unit/disk_dir.h"
 #include "tests/unit/fake_snap.h"
+
+/* Without those that are there for the next freeze. */
+static unsigned layer_files(const struct disks *d, const struct disk_dir *dir)
+{
+	return disk_dir_files(dir, "layers") - 2 * d->nspare_layers;
+}
 
 #define MIB	 (1ull << 20)
 #define BYTES	 (64 * MIB)
@@ -123,8 +136,7 @@ static uint64_t own(struct fix *f, const char *id, unsigned layers)
 	return bytes / B;
 }
 
-/* -- making and opening
- * ------------------------------------------------------------------------------------------------ */
+/* -- making and opening ------------------------------------------------------------------------------------------ */
 
 static void test_base_shows_through(void **state)
 {
@@ -177,7 +189,7 @@ static void test_create_errors(void **state)
 	assert_int_equal(disk_create(f->d, "m", BYTES, 0, &o, &f->e), 0);
 	assert_int_equal(disk_create(f->d, "m", BYTES, 0, &o, &f->e), -EEXIST);
 	assert_int_equal(disk_create(f->d, "n", BYTES, 0, &of_machine, &f->e), -EINVAL);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 2);
+	assert_int_equal(layer_files(f->d, &f->dir), 2);
 	assert_int_equal(disk_dir_files(&f->dir, "stacks"), 1);
 }
 
@@ -223,11 +235,11 @@ static void test_a_record_that_cannot_be_read(void **state)
 	assert_true(disk_exists(f->d, "m"));
 	assert_int_equal(disk_open(f->d, "m", &k, &f->e), -EBADMSG);
 	assert_int_equal(disk_open(f->d, "good", &k, &f->e), 0);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 4); /* whose they are is not known */
+	assert_int_equal(layer_files(f->d, &f->dir), 4); /* whose they are is not known */
 	assert_int_equal(disk_remove(f->d, "m", &f->e), 0);
 	assert_false(disk_exists(f->d, "m"));
 	reopen(f);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 2);
+	assert_int_equal(layer_files(f->d, &f->dir), 2);
 }
 
 static void test_a_layer_that_is_gone(void **state)
@@ -263,7 +275,7 @@ static void test_left_overs_go(void **state)
 		close(openat(f->dir.fd, left[i], O_CREAT | O_WRONLY, 0600));
 	close(openat(f->dir.fd, "layers/notes", O_CREAT | O_WRONLY, 0600)); /* not ours */
 	reopen(f);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 1);
+	assert_int_equal(layer_files(f->d, &f->dir), 1);
 	assert_int_equal(disk_dir_files(&f->dir, "stacks"), 0);
 	k = make(f, "m", 0);
 	assert_int_equal(faccessat(f->dir.fd, "layers/0000000000000078.data", F_OK, 0),
@@ -292,11 +304,10 @@ static void test_rename_and_remove(void **state)
 	disk_close(k);
 	assert_int_equal(disk_remove(f->d, "n", &f->e), 0);
 	assert_int_equal(disk_remove(f->d, "n", &f->e), 0);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 2);
+	assert_int_equal(layer_files(f->d, &f->dir), 2);
 }
 
-/* -- space
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- space ------------------------------------------------------------------------------------------------------- */
 
 static blkcnt_t space(struct fix *f)
 {
@@ -362,7 +373,9 @@ static void test_limit(void **state)
 	put(k, 100, 1);
 	put(k, 101, 1);
 	assert_int_equal(disk_freeze(f->d, "m", "s", &f->e), 0);
-	put(k, 100, 2); /* a frozen one counts, too: its space is used */
+	put(k, 100, 2); /* what is frozen does not count: its snapshot has it */
+	put(k, 101, 2);
+	put(k, 102, 2);
 	assert_int_equal(disk_write(k, two, 200 * B, sizeof(two), &f->e), -EDQUOT);
 	assert_non_null(strstr(f->e.msg, "limit of 16384 bytes"));
 	expect(k, 200, 0); /* all or nothing of what lies in one piece */
@@ -371,7 +384,7 @@ static void test_limit(void **state)
 	assert_int_equal(disk_write(k, two, 201 * B, 1, &f->e), -EDQUOT);
 	assert_int_equal(disk_zero(k, 100 * B, B, true, &f->e), 0);
 	put(k, 201, 5);
-	assert_int_equal(own(f, "m", 2), 4);
+	assert_int_equal(own(f, "m", 2), 6);
 	disk_close(k);
 	reopen(f);
 	assert_int_equal(disk_open(f->d, "m", &k, &f->e), 0);
@@ -382,8 +395,120 @@ static void test_limit(void **state)
 	assert_int_equal(own(f, "n", 2), 1);
 }
 
-/* -- forks
- * ------------------------------------------------------------------------------------------------------------- */
+/* A host whose disk is full: the error says so, the bytes are the old ones, and what is discarded can be used again. */
+static void test_a_full_host(void **state)
+{
+	struct fix *f = *state;
+	static uint8_t data[64 * DISK_BLOCK_BYTES];
+	char path[96];
+	AUTO_FD fd = -1;
+	struct disk_origin o = { .base_fd = -1 };
+	struct disks *d;
+	struct disk *k;
+	unsigned at = 0;
+	int r;
+
+	if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount("", "/", "", MS_REC | MS_PRIVATE, NULL) < 0)
+		skip();
+	snprintf(path, sizeof(path), "%s/small", f->dir.path);
+	assert_int_equal(mkdir(path, 0700), 0);
+	if (mount("none", path, "tmpfs", 0, "size=2m") < 0)
+		skip();
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(disks_open(fd, NULL, &d, &f->e), 0);
+	assert_int_equal(disk_create(d, "m", BYTES, 0, &o, &f->e), 0);
+	assert_int_equal(disk_open(d, "m", &k, &f->e), 0);
+	memset(data, 1, sizeof(data));
+	while ((r = disk_write(k, data, at * sizeof(data), sizeof(data), &f->e)) == 0)
+		at++;
+	assert_int_equal(r, -ENOSPC);
+	assert_in_range(at, 1, 8);
+	expect(k, at * 64 - 1, 1);
+	expect(k, at * 64, 0);
+	put(k, 0, 2); /* in place: needs nothing */
+	assert_int_equal(disk_zero(k, 0, sizeof(data), true, &f->e), 0);
+	assert_int_equal(disk_write(k, data, at * sizeof(data), sizeof(data), &f->e), 0);
+	expect(k, at * 64 + 63, 1);
+	expect(k, 0, 0);
+	disks_close(d);
+	fd_close(&fd);
+	umount2(path, MNT_DETACH);
+}
+
+/* -- the end without warning ----------------------------------------------------------------------------------------
+ */
+
+#define KILL_BLOCKS 64u
+
+struct diary { /* shared with the one who is killed */
+	_Atomic uint32_t writes;
+	_Atomic uint32_t begun[KILL_BLOCKS], done[KILL_BLOCKS];
+};
+
+static void write_until_killed(const struct disk_dir *dir, struct diary *y, unsigned seed)
+{
+	struct disks *d;
+	struct disk *k;
+	uint32_t data[DISK_BLOCK_BYTES / 4];
+	char name[16];
+
+	if (disks_open(dir->fd, NULL, &d, NULL) < 0 || disk_open(d, "m", &k, NULL) < 0)
+		_exit(1);
+	for (;;) {
+		uint32_t n = atomic_fetch_add(&y->writes, 1) + 1, b = (uint32_t)rand_r(&seed) % KILL_BLOCKS;
+
+		for (size_t i = 0; i < ARRAY_LEN(data); i++)
+			data[i] = n;
+		snprintf(name, sizeof(name), "s%u", n);
+		if (n % 16 == 0 && (disk_freeze(d, "m", name, NULL) < 0 || disk_remove(d, name, NULL) < 0))
+			_exit(2);
+		atomic_store(&y->begun[b], n);
+		if (disk_write(k, data, b * B, sizeof(data), NULL) < 0)
+			_exit(3);
+		atomic_store(&y->done[b], n);
+	}
+}
+
+static void test_killed(void **state)
+{
+	struct fix *f = *state;
+	struct diary *y = mmap(NULL, sizeof(*y), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct disk_origin o = { .base_fd = -1 };
+
+	assert_int_equal(disk_create(f->d, "m", BYTES, 0, &o, &f->e), 0);
+	disks_close(f->d);
+	f->d = NULL;
+	for (unsigned round = 1; round <= 15; round++) {
+		uint32_t until = atomic_load(&y->writes) + round * 7;
+		uint32_t got[DISK_BLOCK_BYTES / 4];
+		struct disk *k;
+		int status;
+		pid_t pid = fork();
+
+		if (pid == 0)
+			write_until_killed(&f->dir, y, round);
+		while (atomic_load(&y->writes) < until && waitpid(pid, &status, WNOHANG) == 0)
+			sched_yield();
+		kill(pid, SIGKILL);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(disks_open(f->dir.fd, f->snap, &f->d, &f->e), 0);
+		assert_int_equal(disk_open(f->d, "m", &k, &f->e), 0);
+		for (unsigned b = 0; b < KILL_BLOCKS; b++) {
+			assert_int_equal(disk_read(k, got, b * B, sizeof(got), &f->e), 0);
+			assert_true(got[0] == y->done[b] || got[0] == y->begun[b]);
+			for (size_t i = 1; i < ARRAY_LEN(got); i++)
+				assert_int_equal(got[i], got[0]);
+			y->done[b] = y->begun[b] = got[0];
+		}
+		disk_close(k);
+		f->d = disks_close(f->d);
+	}
+	munmap(y, sizeof(*y));
+	assert_int_equal(disks_open(f->dir.fd, f->snap, &f->d, &f->e), 0);
+}
+
+/* -- forks ------------------------------------------------------------------------------------------------------- */
 
 static void test_freeze_errors(void **state)
 {
@@ -440,7 +565,7 @@ static void test_deep(void **state)
 		expect(k, 100 + i, (uint8_t)i);
 	disk_close(k);
 	assert_int_equal(disk_remove(f->d, "m", &f->e), 0);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 0);
+	assert_int_equal(layer_files(f->d, &f->dir), 0);
 }
 
 /* Snapshots that go again: the layers are the machine's alone, and join in place. */
@@ -454,14 +579,13 @@ static void test_deep_alone(void **state)
 		assert_int_equal(disk_freeze(f->d, "m", "s", &f->e), 0);
 		assert_int_equal(disk_remove(f->d, "s", &f->e), 0);
 	}
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 2 * stack_find(f->d, "m")->nlayers);
+	assert_int_equal(layer_files(f->d, &f->dir), 2 * stack_find(f->d, "m")->nlayers);
 	for (unsigned i = 0; i < 50; i++)
 		expect(k, i, (uint8_t)(i ? 150 + i : 200));
 	assert_in_range(own(f, "m", DISK_LAYERS_MAX), 50, 199); /* what was overwritten goes when layers meet */
 }
 
-/* -- what the snapstore gets and gives
- * ---------------------------------------------------------------------------------- */
+/* -- what the snapstore gets and gives --------------------------------------------------------------------------- */
 
 static void close_files(struct disk_files *s)
 {
@@ -502,6 +626,8 @@ static void test_snapshot_files(void **state)
 	assert_int_equal(s.n, 1);
 	assert_int_equal(file_block(&s, 1), 1);
 	assert_int_equal(file_block(&s, 3), -1);
+	assert_int_equal(fcntl(s.data[0], F_GETFL) & O_ACCMODE, O_RDONLY); /* for a process that is to read them only */
+	assert_int_equal(fcntl(s.map[0], F_GETFL) & O_ACCMODE, O_RDONLY);
 	close_files(&s);
 	assert_int_equal(disk_snapshot_files(f->d, "s2", "", &s, &f->e), 0);
 	assert_int_equal(s.n, 2);
@@ -533,7 +659,7 @@ static void test_snapshot_files_joined(void **state)
 		snprintf(name, sizeof(name), "s%u", g);
 		assert_int_equal(disk_freeze(f->d, "m", name, &f->e), 0);
 	}
-	files = disk_dir_files(&f->dir, "layers");
+	files = layer_files(f->d, &f->dir);
 	assert_int_equal(disk_snapshot_files(f->d, "s12", "s1", &s, &f->e), 0);
 	assert_int_equal(s.n, 8);
 	assert_int_equal(file_block(&s, 1), -1);
@@ -541,7 +667,7 @@ static void test_snapshot_files_joined(void **state)
 		assert_int_equal(file_block(&s, g), (int)g);
 	assert_int_equal(file_block(&s, 50), 12);
 	close_files(&s);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), files);
+	assert_int_equal(layer_files(f->d, &f->dir), files);
 }
 
 static void test_stored(void **state)
@@ -549,6 +675,7 @@ static void test_stored(void **state)
 	struct fix *f = *state;
 	struct disk *k = make(f, "m", 0), *n;
 	struct snap_digest root = fake_snap_map(f->snap, BLOCKS);
+	struct disk_origin of_s1 = { .base_fd = -1, .snapshot = "s1" };
 	struct disk_files s;
 	uint8_t page[DISK_BLOCK_BYTES];
 
@@ -566,7 +693,8 @@ static void test_stored(void **state)
 	assert_int_equal(disk_snapshot_files(f->d, "s2", "s1", &s, &f->e), 0); /* it knows what s1 had */
 	assert_int_equal(s.n, 1);
 	close_files(&s);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 6); /* the machine still has its own */
+	assert_int_equal(layer_files(f->d, &f->dir), 6); /* the machine still has its own */
+	assert_int_equal(disk_create(f->d, "n", BYTES + B, 0, &of_s1, &f->e), -EINVAL);
 	n = fork_of(f, "s1", "n");
 	expect(n, 1, 11);
 	expect(n, 2, 0);
@@ -590,7 +718,7 @@ static void test_stored(void **state)
 	disk_close(n);
 	assert_int_equal(disk_remove(f->d, "m", &f->e), 0);
 	assert_int_equal(disk_remove(f->d, "s2", &f->e), 0);
-	assert_int_equal(disk_dir_files(&f->dir, "layers"), 4);
+	assert_int_equal(layer_files(f->d, &f->dir), 4);
 }
 
 static void test_from_store(void **state)
@@ -623,9 +751,13 @@ static void test_from_store(void **state)
 	for (unsigned w = 0; w < 1000; w++) /* more windows than are kept */
 		expect(k, 200 + w * 16, 0);
 	expect(k, 3, 3);
+	expect(k, 18, 18);
+	for (unsigned w = 0; w < 127; w++) /* so that its window is the next to go */
+		expect(k, 208 + w * 16, 0);
 	fake_snap_damage(f->snap, 150);
 	assert_int_equal(disk_read(k, got, 150 * B, 1, &f->e), -EBADMSG);
 	assert_non_null(strstr(f->e.msg, "digest differs"));
+	expect(k, 18, 18);
 	fake_snap_damage(f->snap, UINT64_MAX); /* repaired: nothing of it was kept */
 	assert_int_equal(disk_read(k, got, 150 * B, 1, &f->e), 0);
 	assert_int_equal(got[0], 150);
@@ -700,6 +832,8 @@ int main(void)
 		T(test_discard_gives_space_back),
 		T(test_discard_of_what_was_never_looked_at),
 		T(test_limit),
+		T(test_a_full_host),
+		T(test_killed),
 		T(test_freeze_errors),
 		T(test_deep),
 		T(test_deep_alone),

@@ -19,12 +19,17 @@
 #include "tests/unit/disk_dir.h"
 #include "tests/unit/fake_snap.h"
 
+/* Without those that are there for the next freeze. */
+static unsigned layer_files(const struct disks *d, const struct disk_dir *dir)
+{
+	return disk_dir_files(dir, "layers") - 2 * d->nspare_layers;
+}
+
 #define BYTES  (8ull << 20)
 #define B      ((uint64_t)DISK_BLOCK_BYTES)
 #define BLOCKS 40u
 
-/* -- the Nth call fails
- * ------------------------------------------------------------------------------------------------- */
+/* -- the Nth call fails ------------------------------------------------------------------------------------------ */
 
 static int left; /* calls to go; 0: none is to fail */
 static int code;
@@ -85,8 +90,7 @@ int __wrap_openat64(int dirfd, const char *path, int flags, mode_t mode)
 	return fails() ? -1 : __real_openat64(dirfd, path, flags, mode);
 }
 
-/* -- the world
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the world --------------------------------------------------------------------------------------------------- */
 
 struct fix {
 	struct disk_dir dir;
@@ -156,14 +160,20 @@ static unsigned layers(struct fix *f, uint64_t *ret_own)
 	return n;
 }
 
-/* -- tests
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- tests ------------------------------------------------------------------------------------------------------- */
 
-/* @all: after the first failure nothing works any more, so what was done cannot be taken back either. */
-static void freeze_with_failures(struct fix *f, bool all)
+static void fill_spares(struct fix *f)
+{
+	while (spare_add(f->d))
+		;
+}
+
+/* @all: after the first failure nothing works any more, so what was done cannot be taken back either. @spare: with
+ * files that were made before. */
+static void freeze_with_failures(struct fix *f, bool all, bool spare)
 {
 	uint64_t own, own_now;
-	unsigned n = layers(f, &own), files = disk_dir_files(&f->dir, "layers");
+	unsigned n = layers(f, &own), files = layer_files(f->d, &f->dir);
 	unsigned tried = 0;
 	bool hit = true;
 
@@ -171,6 +181,10 @@ static void freeze_with_failures(struct fix *f, bool all)
 		struct err e = { 0 };
 		int r;
 
+		if (spare)
+			fill_spares(f);
+		else
+			spares_drop(f->d);
 		arm(nth, ENOSPC, all);
 		r = disk_freeze(f->d, "m", "t", &e);
 		hit = disarm();
@@ -186,8 +200,9 @@ static void freeze_with_failures(struct fix *f, bool all)
 		if (!all) {
 			assert_int_equal(layers(f, &own_now), n);
 			assert_int_equal(own_now, own);
-			assert_int_equal(disk_dir_files(&f->dir, "layers"), files);
-			assert_int_equal(disk_dir_files(&f->dir, "stacks"), 6);
+			assert_int_equal(layer_files(f->d, &f->dir), files);
+			assert_int_equal(disk_dir_files(&f->dir, "stacks"),
+					 6); /* without those that begin with a dot */
 		}
 		if (nth % 3 == 0) {
 			reopen(f);
@@ -206,26 +221,36 @@ static void freeze_with_failures(struct fix *f, bool all)
 
 static void test_freeze(void **state)
 {
-	freeze_with_failures(*state, false);
+	freeze_with_failures(*state, false, false);
+}
+
+static void test_freeze_with_spares(void **state)
+{
+	freeze_with_failures(*state, false, true);
 }
 
 static void test_freeze_when_nothing_works_any_more(void **state)
 {
-	freeze_with_failures(*state, true);
+	freeze_with_failures(*state, true, false);
+}
+
+static void test_freeze_with_spares_when_nothing_works_any_more(void **state)
+{
+	freeze_with_failures(*state, true, true);
 }
 
 static void test_create(void **state)
 {
 	struct fix *f = *state;
 	struct disk_origin o = { .base_fd = -1, .snapshot = "s2" };
-	unsigned files = disk_dir_files(&f->dir, "layers");
+	unsigned files = layer_files(f->d, &f->dir);
 	int r = -1;
 
 	for (int nth = 1; r < 0; nth++) {
 		arm(nth, ENOSPC, false);
 		r = disk_create(f->d, "n", BYTES, 0, &o, &f->e);
 		assert_int_equal(disarm(), r < 0);
-		assert_int_equal(disk_dir_files(&f->dir, "layers"), files + (r < 0 ? 0 : 2));
+		assert_int_equal(layer_files(f->d, &f->dir), files + (r < 0 ? 0 : 2));
 		assert_int_equal(disk_exists(f->d, "n"), r == 0);
 	}
 	r = -1;
@@ -281,6 +306,33 @@ static void test_join_in_place(void **state)
 	join_with_failures(*state, true);
 }
 
+static void test_files(void **state)
+{
+	struct fix *f = *state;
+	struct disk_files s;
+	unsigned files;
+	int r = -1;
+
+	for (unsigned i = 5; i < 12; i++) { /* so that some have to be joined */
+		char name[8];
+
+		snprintf(name, sizeof(name), "s%u", i);
+		assert_int_equal(disk_freeze(f->d, "m", name, &f->e), 0);
+	}
+	files = layer_files(f->d, &f->dir);
+	for (int nth = 1; r < 0; nth++) {
+		arm(nth, ENOSPC, false);
+		r = disk_snapshot_files(f->d, "s11", "", &s, &f->e);
+		assert_int_equal(disarm(), r < 0);
+		assert_int_equal(layer_files(f->d, &f->dir), files);
+	}
+	assert_int_equal(s.n, 8);
+	for (unsigned i = 0; i < s.n; i++) {
+		fd_close(&s.data[i]);
+		fd_close(&s.map[i]);
+	}
+}
+
 static void test_write(void **state)
 {
 	struct fix *f = *state;
@@ -289,6 +341,7 @@ static void test_write(void **state)
 	bool hit = true;
 
 	memset(data, 0xee, sizeof(data));
+	fill_spares(f); /* a failure to make one would be nobody's */
 	layers(f, &own);
 	f->k = disk_close(f->k);
 	for (int nth = 1; hit; nth++) {
@@ -318,7 +371,7 @@ static void test_write(void **state)
 static void test_start(void **state)
 {
 	struct fix *f = *state;
-	unsigned files = disk_dir_files(&f->dir, "layers");
+	unsigned files = layer_files(f->d, &f->dir);
 	int r = -1;
 
 	f->d = disks_close(f->d);
@@ -340,9 +393,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_freeze),	       T(test_freeze_when_nothing_works_any_more),
-		T(test_create),	       T(test_join),
-		T(test_join_in_place), T(test_write),
+		T(test_freeze),
+		T(test_freeze_when_nothing_works_any_more),
+		T(test_freeze_with_spares),
+		T(test_freeze_with_spares_when_nothing_works_any_more),
+		T(test_create),
+		T(test_join),
+		T(test_join_in_place),
+		T(test_files),
+		T(test_write),
 		T(test_start),
 	};
 

@@ -16,6 +16,8 @@
 
 #include "base/confine.h"
 #include "base/fd.h"
+#include "cruciblefs/domain/peer.h"
+#include "snapstore/pager/pager.h"
 #include "tests/unit/launch_fix.h"
 
 /* At most what the kernel and our own limits permit. */
@@ -323,6 +325,90 @@ static void test_blocks_socket(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* -- the daemon's link ---------------------------------------------------------------------------- */
+
+struct linked {
+	bool up, lost, answered;
+	bool fresh;
+	int code;
+};
+
+static void on_up(void *arg, bool fresh)
+{
+	struct linked *l = arg;
+
+	l->up = true;
+	l->fresh = fresh;
+}
+
+static void on_lost(void *arg, const char *words)
+{
+	struct linked *l = arg;
+
+	assert_non_null(strstr(words, "crucible-pager"));
+	l->up = false;
+	l->lost = true;
+}
+
+static void on_listed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct linked *l = arg;
+
+	(void)words, (void)r, (void)m;
+	l->answered = true;
+	l->code = code;
+}
+
+/* Link, launcher and a process, all real: started, found by the next daemon, killed and started again. */
+static void test_link(void **state)
+{
+	struct fix *f = *state;
+	static const char *const argv[] = { "probe", "serve" };
+	static const struct peer_ops ops = { on_up, on_lost, NULL };
+	static const struct peer_kind kind = {
+		.name = "crucible-pager",
+		.kind = LAUNCH_PAGER,
+		.uuid = LAUNCH_UUID_PAGER,
+		.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+			    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+		.nlisten = 2,
+		.reply = PAGER_REPLY,
+		.greeting = PAGER_LIST,
+	};
+	AUTO_FD store = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct peer_setup setup = {
+		.loop = f->loop,
+		.launcher = f->l,
+		.store_fd = store,
+		.log_fd = 2,
+		.nofile = 256,
+		.argc = ARRAY_LEN(argv),
+		.argv = argv,
+	};
+	struct linked l = { 0 };
+	struct peer *k;
+
+	assert_int_equal(peer_new(&kind, &setup, &ops, &l, &k, NULL), 0);
+	fix_until(f, &l.up);
+	assert_true(l.fresh);
+	assert_int_equal(peer_call(k, PAGER_LIST, NULL, 0, NULL, 0, on_listed, &l, NULL), 0);
+	fix_until(f, &l.answered);
+	assert_int_equal(l.code, 0);
+	peer_free(k);
+	l = (struct linked){ 0 };
+	assert_int_equal(peer_new(&kind, &setup, &ops, &l, &k, NULL), 0);
+	fix_until(f, &l.up);
+	assert_false(l.fresh);
+	assert_int_equal(f->nexits, 0);
+	assert_int_equal(fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_PAGER), 0);
+	fix_until(f, &l.lost);
+	assert_false(l.up);
+	fix_until(f, &l.up);
+	assert_true(l.fresh);
+	assert_int_equal(f->nexits, 1);
+	peer_free(k);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +422,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_engine_no_preload, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_preload_refused, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_blocks_socket, fix_setup, fix_teardown),
+		cmocka_unit_test_setup_teardown(test_link, fix_setup, fix_teardown),
 	};
 	const char *must = getenv("CRUCIBLE_MUST_RUN");
 

@@ -65,8 +65,7 @@ static void wait_busy(bool want)
 		usleep(1000);
 }
 
-/* -- the handshake
- * ----------------------------------------------------------------------------------------------------- */
+/* -- the handshake ----------------------------------------------------------------------------------------------- */
 
 static void test_go(void **state)
 {
@@ -258,8 +257,7 @@ static void test_unexport(void **state)
 	assert_int_equal(nbd_go(b, NBD_OPT_GO, "again", NULL, NULL), NBD_REP_ACK);
 }
 
-/* -- requests
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- requests ---------------------------------------------------------------------------------------------------- */
 
 static void test_read_and_write(void **state)
 {
@@ -302,6 +300,28 @@ static void test_trim_and_zeroes(void **state)
 	assert_int_equal(nbd_do(fd, NBD_CMD_READ, 0, 0, 16 * B, big2), NBD_OK);
 	for (unsigned i = 0; i < 16 * B; i++)
 		assert_int_equal(big2[i], 0);
+}
+
+/* One who discards gigabytes again and again, and one who wants a block in between. */
+static void test_large_discards_stop_nobody(void **state)
+{
+	AUTO_FD rude = -1;
+	AUTO_FD fd = nbd_join(&rig, "m");
+
+	(void)state;
+	nbd_rig_disk(&rig, "large", 64ull << 30, 0);
+	rude = nbd_join(&rig, "large");
+	for (unsigned i = 0; i < 60; i++)
+		nbd_ask(rude, NBD_CMD_TRIM, 0, i, (uint64_t)i << 30, UINT32_MAX);
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(nbd_do(fd, NBD_CMD_WRITE, 0, i * B, B, big), NBD_OK);
+	for (unsigned i = 0; i < 60; i++)
+		assert_int_equal(nbd_reply(rude, i), NBD_OK);
+	assert_int_equal(nbd_do(rude, NBD_CMD_READ, 0, 0, 2 * B, big2), NBD_OK);
+	for (unsigned i = 0; i < B; i++) {
+		assert_int_equal(big2[i], 0); /* a part of the base's blocks */
+		assert_int_equal(big2[B + i], 0);
+	}
 }
 
 static void test_refused_requests(void **state)
@@ -360,8 +380,7 @@ static void test_many_at_once(void **state)
 	wait_busy(false);
 }
 
-/* -- those who do not go on
- * -------------------------------------------------------------------------------------------- */
+/* -- those who do not go on -------------------------------------------------------------------------------------- */
 
 static void test_one_who_stops_in_a_request(void **state)
 {
@@ -414,8 +433,7 @@ static void test_one_who_does_not_read(void **state)
 	wait_busy(false);
 }
 
-/* -- forks under a connection, damage
- * ---------------------------------------------------------------------------------- */
+/* -- forks under a connection, damage ---------------------------------------------------------------------------- */
 
 static void freeze_it(struct nbd_rig *r, void *arg)
 {
@@ -514,6 +532,7 @@ int main(void)
 		T(test_unexport),
 		T(test_read_and_write),
 		T(test_trim_and_zeroes),
+		T(test_large_discards_stop_nobody),
 		T(test_refused_requests),
 		T(test_the_limit_is_the_guests_error),
 		T(test_many_at_once),

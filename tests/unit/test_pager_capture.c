@@ -311,8 +311,7 @@ static void test_a_machine_that_died_changes_nothing(void **state)
 	rig_machine_free(&dead);
 }
 
-/* -- a pager that was killed
- * ------------------------------------------------------------------------------------------- */
+/* -- a pager that was killed -------------------------------------------------------------------------------- */
 
 static int adopt(const char *snapshot, int fd, const char *parent, int bits)
 {
@@ -404,6 +403,33 @@ static void test_a_killed_pager_is_taken_over_from(void **state)
 	rig_machine_free(&fork2);
 }
 
+/* An engine maps its template without userfaultfd, and reads: the kernel makes pages of zeros. */
+static void test_pages_that_an_engine_made_are_not_taken_over(void **state)
+{
+	static uint64_t seeds[PAGES];
+	struct rig_template t;
+	volatile uint8_t *p;
+	uint8_t sum = 0;
+
+	(void)state;
+	for (uint32_t i = 0; i < PAGES; i++)
+		seeds[i] = i + 1;
+	rig_store_pages(&rig, uuid[0], seeds, PAGES);
+	assert_int_equal(rig_template(&rig, uuid[0], PAGES, &t), 0);
+	p = mmap(NULL, (size_t)PAGES * SNAP_PAGE_BYTES, PROT_READ, MAP_SHARED, t.fd, 0);
+	assert_true(p != MAP_FAILED);
+	for (uint32_t i = 0; i < 100; i++)
+		sum |= p[(size_t)i * SNAP_PAGE_BYTES];
+	assert_int_equal(sum, 0);
+	pager_rig_kill(&rig);
+	restart();
+	assert_int_equal(adopt(uuid[0], t.fd, "", -1), 0);
+	assert_int_equal(rig_stat(&rig, uuid[0], "resident_bytes"), 0);
+	check_fork(uuid[0], seeds);
+	munmap((void *)(uintptr_t)p, (size_t)PAGES * SNAP_PAGE_BYTES);
+	fd_close(&t.fd);
+}
+
 static void test_killed_again_and_again_under_load(void **state)
 {
 	static uint64_t seeds[PAGES];
@@ -431,8 +457,7 @@ static void test_killed_again_and_again_under_load(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- disks
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- disks -------------------------------------------------------------------------------------------------- */
 
 static int disk_ask(uint16_t type, const char *id, struct rig_reply *y)
 {
@@ -507,6 +532,7 @@ int main(void)
 		T(test_captures_that_are_refused),
 		T(test_a_machine_that_died_changes_nothing),
 		T(test_a_killed_pager_is_taken_over_from),
+		T(test_pages_that_an_engine_made_are_not_taken_over),
 		T(test_killed_again_and_again_under_load),
 		T(test_the_disk_is_frozen_with_the_memory),
 	};

@@ -55,6 +55,27 @@ static void start(struct rig_machine *m, unsigned number)
 	assert_int_equal(rig_machine_attach(&rig, m, snap1), 0);
 }
 
+/* What everybody shares has no hole that somebody could fill with zeros: each page is there before anybody maps it. */
+static void test_a_whole_template_has_no_holes(void **state)
+{
+	uint64_t want[SNAP_PAGE_BYTES / 8], got[SNAP_PAGE_BYTES / 8];
+	struct rig_template t;
+
+	(void)state;
+	assert_int_equal(rig_template_ask(&rig, snap1, PAGES, true, &t), 0);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		off_t at = (off_t)i * SNAP_PAGE_BYTES;
+
+		if (!seeds[i])
+			continue;
+		assert_int_equal(lseek(t.fd, at, SEEK_DATA), at);
+		rig_words(seeds[i], want);
+		assert_int_equal(pread(t.fd, got, sizeof(got), at), sizeof(got));
+		assert_memory_equal(got, want, sizeof(want));
+	}
+	fd_close(&t.fd);
+}
+
 static void test_every_page_is_right(void **state)
 {
 	struct rig_machine m;
@@ -90,6 +111,22 @@ static void test_several_at_once_and_no_page_is_torn(void **state)
 			rig_machine_free(&m[i]);
 		}
 		assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, snap1), 0);
+	}
+}
+
+/* More faults at once than there are slots: they wait in the kernel, and all are served. */
+static void test_more_faults_than_slots(void **state)
+{
+	static struct rig_machine m[PG_DEPTH + 16];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		start(&m[i], i);
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++)
+		rig_machine_check_send(&m[i], i * 40, 40, &seeds[(size_t)i * 40]);
+	for (unsigned i = 0; i < ARRAY_LEN(m); i++) {
+		assert_int_equal(rig_machine_check_receive(&m[i]), 0);
+		rig_machine_free(&m[i]);
 	}
 }
 
@@ -156,8 +193,7 @@ static void test_budget_evicts_what_nobody_uses(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- what an engine that was taken over may try
- * ------------------------------------------------------------------------ */
+/* -- what an engine that was taken over may try ------------------------------------------------------------- */
 
 static int as_other(int fd)
 {
@@ -204,8 +240,7 @@ static void test_an_engine_cannot_change_the_template(void **state)
 	fd_close(&t.fd);
 }
 
-/* -- what cannot be served
- * --------------------------------------------------------------------------------------------------- */
+/* -- what cannot be served ---------------------------------------------------------------------------------- */
 
 /* Flip a bit in the middle of the only pack. */
 static void damage(void)
@@ -248,8 +283,33 @@ static void test_no_such_snapshot(void **state)
 	fd_close(&t.fd);
 }
 
-/* -- without userfaultfd
- * --------------------------------------------------------------------------------------------------------- */
+/* -- without userfaultfd ------------------------------------------------------------------------------------ */
+
+/* rmdir of a snapshot is never refused: who runs on it has all of it before the store forgets it. */
+static void test_a_forgotten_snapshot_serves_its_machines(void **state)
+{
+	struct rig_template t;
+	struct rig_machine m;
+	char pack[128];
+
+	(void)state;
+	start(&m, 1);
+	assert_int_equal(rig_machine_check(&m, 0, 16, seeds), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, snap1), 0);
+	OK(snap_manifest_remove(rig.store.s, snap1, &rig_err));
+	while (rig_files(&rig.store, "packs", ".pack", pack)) {
+		AUTO_FD fd = openat(rig.store.dirfd, pack, O_RDWR | O_CLOEXEC);
+
+		assert_int_equal(ftruncate(fd, 0), 0); /* open descriptors of it are no help */
+		assert_int_equal(unlinkat(rig.store.dirfd, pack, 0), 0);
+	}
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, snap1), 0); /* in vain */
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_int_equal(rig_template(&rig, snap1, PAGES, &t), -ENOENT);
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, m.id), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_CAPTURED, snap1), -ENOENT); /* gone with its last machine */
+	rig_machine_free(&m);
+}
 
 static void test_without_userfaultfd_it_is_filled_first(void **state)
 {
@@ -281,8 +341,7 @@ static void test_without_userfaultfd_damage_is_told_at_once(void **state)
 	rig_machine_free(&m);
 }
 
-/* -- working sets
- * ----------------------------------------------------------------------------------------------------------------- */
+/* -- working sets ------------------------------------------------------------------------------------------- */
 
 static void test_the_working_set_is_read_ahead(void **state)
 {
@@ -343,14 +402,17 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(test_a_whole_template_has_no_holes),
 		T(test_every_page_is_right),
 		T(test_several_at_once_and_no_page_is_torn),
+		T(test_more_faults_than_slots),
 		T(test_what_one_writes_another_does_not_see),
 		T(test_evicted_live_template_faults_again),
 		T(test_budget_evicts_what_nobody_uses),
 		T(test_an_engine_cannot_change_the_template),
 		T(test_a_damaged_page_loses_its_machine_only),
 		T(test_no_such_snapshot),
+		T(test_a_forgotten_snapshot_serves_its_machines),
 		T(test_without_userfaultfd_it_is_filled_first),
 		T(test_without_userfaultfd_damage_is_told_at_once),
 		T(test_the_working_set_is_read_ahead),

@@ -33,8 +33,12 @@ static struct engine_machine machine(void)
 					.kernel = "/boot/b/vmlinux",
 					.initrd = "/boot/b/initramfs",
 					.disk = true,
-					.base_format = "raw",
-					.overlay_format = "qcow2" };
+					.disk_export = "m-1" };
+}
+
+static struct engine_machine generic(void)
+{
+	return (struct engine_machine){ .accel = ACCEL_TCG, .memory_mib = 512, .vcpus = 2, .tsc_khz = 2596120 };
 }
 
 static void joined(const struct engine_command *c, char *out, size_t cap)
@@ -60,6 +64,9 @@ static void joined(const struct engine_command *c, char *out, size_t cap)
 	"-device\nvirtserialport,bus=ports.0,nr=2,chardev=bulk,name=bulk,id=port2\n"                             \
 	"-object\nrng-builtin,id=entropy\n-device\nvirtio-rng-device,rng=entropy,id=rng0\n"
 
+#define DISK "-device\nvirtio-blk-device,drive=disk0,id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report\n"
+#define NET  "-device\nvirtio-net-device,id=net0,mac=52:54:00:c0:00:01\n"
+
 /* What the guest sees hangs on each word of this: a change of it is a change of the machine's shape (snapshots!). */
 static void test_golden_tcg(void **state)
 {
@@ -77,14 +84,69 @@ static void test_golden_tcg(void **state)
 		"-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
 		"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
 		"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 crucible.root=vda crucible.rootfs=ext4\n" PORTS
-		"-add-fd\nfd=7,set=4\n-add-fd\nfd=8,set=5\n"
-		"-blockdev\ndriver=file,node-name=base-file,filename=/dev/fdset/4,read-only=on,locking=off\n"
-		"-blockdev\ndriver=raw,node-name=base,file=base-file,read-only=on\n"
-		"-blockdev\ndriver=file,node-name=overlay-file,filename=/dev/fdset/5,locking=off,discard=unmap,"
-		"cache.no-flush=on\n"
-		"-blockdev\ndriver=qcow2,node-name=overlay,file=overlay-file,backing=base,discard=unmap,"
-		"cache.no-flush=on\n"
-		"-device\nvirtio-blk-device,drive=overlay,id=disk0,werror=enospc,rerror=report\n");
+		"-blockdev\ndriver=nbd,node-name=nbd0,server.type=unix,server.path=/run/blocks/nbd.sock,export=m-1,"
+		"reconnect-delay=30,discard=unmap\n"
+		"-blockdev\ndriver=raw,node-name=disk0,file=nbd0,discard=unmap,detect-zeroes=off\n" DISK NET);
+}
+
+/* The same devices in the same order; no kernel, nobody's disk. */
+static void test_golden_generic(void **state)
+{
+	struct engine_machine m = generic();
+	struct engine_command c;
+	struct err e = { 0 };
+	char text[8192];
+
+	(void)state;
+	assert_int_equal(engine_qemu.command(&m, &c, &e), 0);
+	joined(&c, text, sizeof(text));
+	assert_string_equal(
+		text,
+		START "-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax,erms=off,fsrm=off\n-m\n512M\n-smp\n2\n"
+		      "-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
+		      "-incoming\ndefer\n-S\n" PORTS "-blockdev\ndriver=null-co,node-name=none0,size=68719476736\n"
+		      "-blockdev\ndriver=raw,node-name=disk0,file=none0,discard=unmap,detect-zeroes=off\n" DISK NET);
+}
+
+static void test_fingerprint(void **state)
+{
+	const struct engine_info i = { .name = "qemu", .version = "7.2.22" };
+	struct engine_info other = i;
+	struct engine_machine m = machine(), g = generic();
+	char a[128], b[128];
+
+	(void)state;
+	/* Of the shape, not of what is booted, nor of the host, nor of a security update. */
+	assert_int_equal(engine_fingerprint(&i, &m, a, sizeof(a)), 0);
+	print_message("%s\n", a);
+	assert_true(strncmp(a, "qemu-7.2 ", 9) == 0);
+	assert_non_null(strstr(a, " max,erms=off,fsrm=off"));
+	g.tsc_khz = 1;
+	strcpy(other.version, "7.2.99");
+	assert_int_equal(engine_fingerprint(&other, &g, b, sizeof(b)), 0);
+	assert_string_equal(a, b);
+	strcpy(other.version, "7.2");
+	assert_int_equal(engine_fingerprint(&other, &g, b, sizeof(b)), 0);
+	assert_string_equal(a, b);
+	strcpy(other.version, "8.2.1");
+	assert_int_equal(engine_fingerprint(&other, &g, b, sizeof(b)), 0);
+	assert_string_not_equal(a, b);
+	g.vcpus = 1;
+	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), 0);
+	assert_string_not_equal(a, b);
+	g = generic();
+	g.memory_mib = 1024;
+	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), 0);
+	assert_string_not_equal(a, b);
+	g.accel = ACCEL_KVM;
+	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), 0);
+	assert_non_null(strstr(b, " Nehalem-v1,vme=off,enforce"));
+	/* -EINVAL: a shape that there is not, a version that is none, too little room. */
+	g.memory_mib = 1;
+	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), -EINVAL);
+	strcpy(other.version, "7");
+	assert_int_equal(engine_fingerprint(&other, &m, b, sizeof(b)), -EINVAL);
+	assert_int_equal(engine_fingerprint(&i, &m, b, 20), -EINVAL);
 }
 
 static void test_golden_kvm_without_disk(void **state)
@@ -106,7 +168,7 @@ static void test_golden_kvm_without_disk(void **state)
 	assert_string_equal(text, START "-accel\nkvm\n-cpu\nNehalem-v1,vme=off,enforce\n-m\n4096M\n-smp\n1\n"
 					"-object\nmemory-backend-memfd,id=ram,size=4096M,share=on\n" BEFORE_KERNEL
 					"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
-					"console=ttyS0 quiet panic=-1 crucible.trial=1\n" PORTS);
+					"console=ttyS0 quiet panic=-1 crucible.trial=1\n" PORTS NET);
 }
 
 static void test_command_einval(void **state)
@@ -131,7 +193,15 @@ static void test_command_einval(void **state)
 	m.kernel = NULL;
 	assert_int_equal(engine_qemu.command(&m, &c, &e), -EINVAL);
 	m = machine();
-	m.base_format = "raw,file.filename=/etc/shadow";
+	m.disk_export = "a,server.path=/etc/shadow";
+	assert_int_equal(engine_qemu.command(&m, &c, &e), -EINVAL);
+	m.disk_export = NULL;
+	assert_int_equal(engine_qemu.command(&m, &c, &e), -EINVAL);
+	m = machine();
+	m.initrd = NULL;
+	assert_int_equal(engine_qemu.command(&m, &c, &e), -EINVAL);
+	m = generic();
+	m.append = "words";
 	assert_int_equal(engine_qemu.command(&m, &c, &e), -EINVAL);
 	m = machine();
 	memset(endless, 'x', sizeof(endless) - 1);
@@ -269,15 +339,15 @@ static void until(struct fix *f, const int *n, int want)
 	assert_true(*n >= want);
 }
 
-static void connect_to(struct fix *f, int fd)
+static void connect_to(struct fix *f, int fd, bool is_generic)
 {
 	static const struct engine_events events = { .on_event = on_event };
 	struct err e = { 0 };
 
-	assert_int_equal(engine_qemu.connect(f->loop, fd, &events, f, &f->engine, &e), 0);
+	assert_int_equal(engine_qemu.connect(f->loop, fd, is_generic, &events, f, &f->engine, &e), 0);
 }
 
-static struct fix *fake(void)
+static struct fix *fake_of(bool is_generic)
 {
 	struct fix *f = calloc(1, sizeof(*f));
 	int pair[2];
@@ -285,8 +355,13 @@ static struct fix *fake(void)
 	assert_int_equal(loop_new(&f->loop), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	f->far = pair[1];
-	connect_to(f, pair[0]);
+	connect_to(f, pair[0], is_generic);
 	return f;
+}
+
+static struct fix *fake(void)
+{
+	return fake_of(false);
 }
 
 static void say(struct fix *f, const char *text)
@@ -320,15 +395,20 @@ static void answer(struct fix *f, unsigned long long id, const char *what)
 	say(f, text);
 }
 
-static struct fix *fake_up(void)
+static struct fix *fake_up_of(bool is_generic)
 {
-	struct fix *f = fake();
+	struct fix *f = fake_of(is_generic);
 
 	say(f, "{\"QMP\":{}}\n");
 	answer(f, hear(f, "qmp_capabilities"), "\"return\":{}");
 	until(f, &f->up, 1);
 	f->events[0] = '\0';
 	return f;
+}
+
+static struct fix *fake_up(void)
+{
+	return fake_up_of(false);
 }
 
 static void over(struct fix *f)
@@ -466,6 +546,117 @@ static void test_gone_in_mid_save(void **state)
 	over(f);
 }
 
+/* Between two questions no command is under way: the call ends all the same, and once. */
+static void test_gone_between_two_questions(void **state)
+{
+	struct fix *f = fake_up();
+
+	(void)state;
+	pause_fake(f);
+	assert_int_equal(engine_qemu.save(f->engine, 0, 5000, on_done, f), 0);
+	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, "getfd"), "\"return\":{}");
+	answer(f, hear(f, "fd:state"), "\"return\":{}");
+	answer(f, hear(f, "query-migrate"), "\"return\":{\"status\":\"active\"}");
+	fd_close(&f->far);
+	until(f, &f->gone, 1);
+	assert_int_equal(f->done, 2);
+	assert_int_equal(f->code, -EPIPE);
+	over(f);
+}
+
+static void test_a_generic_one_step_by_step(void **state)
+{
+	struct fix *f = fake_up_of(true);
+	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(engine_qemu.pause(f->engine, 5000, on_done, f), -EBUSY);
+	assert_int_equal(engine_qemu.resume(f->engine, 5000, on_done, f), -EBUSY);
+	assert_int_equal(engine_qemu.save(f->engine, fd, 5000, on_done, f), -EBUSY);
+	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), -EBUSY); /* no disk yet */
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "a\",\"b", 5000, on_done, f), -EINVAL);
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "", 5000, on_done, f), -EINVAL);
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m-2", 5000, on_done, f), 0);
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m-3", 5000, on_done, f), -EBUSY);
+	answer(f,
+	       hear(f, "\"execute\":\"blockdev-add\",\"id\":2,\"arguments\":{\"driver\":\"nbd\",\"node-name\":\"nbd0\","
+		       "\"server\":{\"type\":\"unix\",\"path\":\"/run/blocks/nbd.sock\"},\"export\":\"m-2\","
+		       "\"reconnect-delay\":30,\"discard\":\"unmap\"}}"),
+	       "\"return\":{}");
+	answer(f,
+	       hear(f, "\"execute\":\"blockdev-reopen\",\"id\":3,\"arguments\":{\"options\":[{\"driver\":\"raw\","
+		       "\"node-name\":\"disk0\",\"file\":\"nbd0\",\"discard\":\"unmap\",\"detect-zeroes\":\"off\"}]}}"),
+	       "\"return\":{}");
+	until(f, &f->done, 1);
+	assert_int_equal(f->code, 0);
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m-3", 5000, on_done, f), -EBUSY); /* it has one */
+
+	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), 0);
+	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), -EBUSY);
+	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, "getfd"), "\"return\":{}");
+	answer(f, hear(f, "\"migrate-incoming\",\"id\":6,\"arguments\":{\"uri\":\"fd:state\"}"), "\"return\":{}");
+	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"inmigrate\",\"running\":false}");
+	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"paused\",\"running\":false}");
+	until(f, &f->done, 2);
+	assert_int_equal(f->code, 0);
+	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), -EBUSY);
+	assert_int_equal(engine_qemu.resume(f->engine, 5000, on_done, f), 0); /* paused, like any other */
+	say(f, "{\"event\":\"RESUME\"}\n");
+	answer(f, hear(f, "\"cont\""), "\"return\":{}");
+	until(f, &f->done, 3);
+	pause_fake(f);
+	close(fd);
+	over(f);
+}
+
+static void test_a_generic_one_refused(void **state)
+{
+	struct fix *f = fake_up_of(true);
+	int pair[2];
+
+	(void)state;
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m", 5000, on_done, f), 0);
+	answer(f, hear(f, "blockdev-add"), "\"error\":{\"desc\":\"no such export\"}");
+	until(f, &f->done, 1);
+	assert_int_equal(f->code, -EIO);
+	assert_non_null(strstr(f->words, "no such export"));
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m", 5000, on_done, f), 0);
+	answer(f, hear(f, "blockdev-add"), "\"return\":{}");
+	answer(f, hear(f, "blockdev-reopen"), "\"return\":{}");
+	until(f, &f->done, 2);
+	assert_int_equal(engine_qemu.load(f->engine, -1, 5000, on_done, f), -EBADF);
+	/* A state that was saved from a machine that no one can go on with. */
+	assert_int_equal(pipe(pair), 0);
+	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), 0);
+	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, "getfd"), "\"return\":{}");
+	answer(f, hear(f, "migrate-incoming"), "\"return\":{}");
+	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"internal-error\",\"running\":false}");
+	until(f, &f->done, 3);
+	assert_int_equal(f->code, -EIO);
+	assert_non_null(strstr(f->words, "internal-error"));
+	/* An answer without a status; and an engine that goes. */
+	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), 0);
+	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, "getfd"), "\"return\":{}");
+	answer(f, hear(f, "migrate-incoming"), "\"return\":{}");
+	answer(f, hear(f, "query-status"), "\"return\":{}");
+	until(f, &f->done, 4);
+	assert_int_equal(f->code, -EIO);
+	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), 0);
+	fd_close(&f->far);
+	until(f, &f->gone, 1);
+	assert_int_equal(f->done, 5);
+	assert_int_equal(f->code, -EPIPE);
+	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), -EPIPE);
+	assert_int_equal(engine_qemu.assign_disk(f->engine, "m", 5000, on_done, f), -EPIPE);
+	close(pair[0]);
+	close(pair[1]);
+	over(f);
+}
+
 static void test_free_inside_of_an_event(void **state)
 {
 	struct fix *f = fake_up();
@@ -481,8 +672,7 @@ static void test_free_inside_of_an_event(void **state)
 	over(f);
 }
 
-/* -- the real one
- * -------------------------------------------------------------------------------------------------------- */
+/* -- the real one (see test_engine.c for whole machines) ---------------------------------------- */
 
 static void skip_because(const char *why)
 {
@@ -531,7 +721,7 @@ static void test_real_pause_save_quit(void **state)
 	if (proc_spawn(&spec, &pid, NULL, &e) < 0)
 		fail_msg("%s", e.msg);
 	close(pair[1]);
-	connect_to(f, pair[0]);
+	connect_to(f, pair[0], false);
 	until(f, &f->up, 1);
 	assert_int_equal(engine_qemu.pause(f->engine, 10000, on_done, f), 0);
 	until(f, &f->done, 1);
@@ -561,6 +751,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden_tcg),
 		cmocka_unit_test(test_golden_kvm_without_disk),
+		cmocka_unit_test(test_golden_generic),
+		cmocka_unit_test(test_fingerprint),
 		cmocka_unit_test(test_command_einval),
 		cmocka_unit_test(test_classes),
 		cmocka_unit_test(test_tsc),
@@ -572,6 +764,9 @@ int main(void)
 		cmocka_unit_test(test_etimedout_is_stuck),
 		cmocka_unit_test(test_save_step_by_step),
 		cmocka_unit_test(test_gone_in_mid_save),
+		cmocka_unit_test(test_gone_between_two_questions),
+		cmocka_unit_test(test_a_generic_one_step_by_step),
+		cmocka_unit_test(test_a_generic_one_refused),
 		cmocka_unit_test(test_free_inside_of_an_event),
 		cmocka_unit_test(test_real_pause_save_quit),
 	};

@@ -24,13 +24,9 @@ static const struct engine_info info_kvm = { .name = "qemu",
 
 static struct engine_machine machine(void)
 {
-	return (struct engine_machine){ .memory_mib = 512,
-					.vcpus = 1,
-					.kernel = "/k",
-					.initrd = "/i",
-					.disk = true,
-					.base_format = "raw",
-					.overlay_format = "qcow2" };
+	return (struct engine_machine){
+		.memory_mib = 512, .vcpus = 1, .kernel = "/k", .initrd = "/i", .disk = true, .disk_export = "m"
+	};
 }
 
 struct fix {

@@ -111,7 +111,9 @@ enum box_type {
 	/* {u64 n, u32 bytes} */
 	BOX_STDIN_CREDIT,
 	/* JSON object for the activity log, of the box's own making: {"event": "disk_error" | "monitor_stuck" |
-	 * "exec_removed" (with "first" and "last": records that went to make room)} */
+	 * "exec_removed" (with "first" and "last": records that went to make room) | "thawed" ("reason": "timeout" or
+	 * "daemon") | "held" ("warm": bool; of a pooled machine after LOAD with hold) | "inherited_ended" ("n",
+	 * "exit_code", "signal", "bytes", "dropped")} */
 	BOX_EVENT,
 	BOX_TYPE_COUNT,
 };

@@ -441,7 +441,7 @@ static void take(struct box *b, uint32_t id, struct box_msg *m, int *fd)
 	}
 }
 
-static void parse_and_take(struct box *b, uint16_t type, uint32_t id, const void *data, size_t len, int *fd)
+void box_take_message(struct box *b, uint16_t type, uint32_t id, const void *data, size_t len, int *fd)
 {
 	struct box_msg m;
 	struct err e = { 0 };
@@ -457,65 +457,6 @@ static void parse_and_take(struct box *b, uint16_t type, uint32_t id, const void
 	box_msg_fini(&m);
 }
 
-/* -- before the engine is up ------------------------------------------------------------------- */
-
-static int keep_early(struct box *b, const struct msg *msg, int *fd)
-{
-	struct box_early *y = &b->early[b->nearly];
-
-	if (b->nearly == BOX_EARLY_MAX)
-		return -EBUSY;
-	*y = (struct box_early){ .type = msg->type, .id = msg->id, .fd = -1, .len = msg->len };
-	y->data = malloc(msg->len + 1);
-	if (!y->data)
-		return -ENOMEM;
-	memcpy(y->data, msg->data, msg->len);
-	y->fd = take_fd(fd);
-	b->nearly++;
-	return 0;
-}
-
-static struct box_early take_early(struct box *b)
-{
-	struct box_early y = b->early[0];
-
-	b->nearly--;
-	memmove(b->early, b->early + 1, b->nearly * sizeof(b->early[0]));
-	return y;
-}
-
-static void replay(void *arg)
-{
-	struct box *b = arg;
-
-	b->early_call = 0;
-	while (b->nearly > 0) {
-		struct box_early y = take_early(b);
-
-		parse_and_take(b, y.type, y.id, y.data, y.len, &y.fd);
-		fd_close(&y.fd);
-		free(y.data);
-	}
-}
-
-void box_replay_early(struct box *b)
-{
-	if (b->nearly > 0 && loop_defer(b->loop, replay, b, &b->early_call) < 0)
-		box_drop_early(b);
-}
-
-void box_drop_early(struct box *b)
-{
-	loop_del(b->loop, &b->early_call);
-	while (b->nearly > 0) {
-		struct box_early y = take_early(b);
-
-		box_reply(b, y.id, -ENOTCONN, "the engine is gone");
-		fd_close(&y.fd);
-		free(y.data);
-	}
-}
-
 static void on_msg(void *arg, struct msg *msg)
 {
 	struct box *b = arg;
@@ -526,12 +467,12 @@ static void on_msg(void *arg, struct msg *msg)
 	if (msg->nfds > 0)
 		fd = take_fd(&msg->fds[0]);
 	if (wants_engine && b->engine && (!b->engine_up || b->nearly > 0)) {
-		r = keep_early(b, msg, &fd);
+		r = box_keep_early(b, msg, &fd);
 		if (r < 0)
 			box_reply(b, msg->id, r, "the engine is not up yet");
 		return;
 	}
-	parse_and_take(b, msg->type, msg->id, msg->data, msg->len, &fd);
+	box_take_message(b, msg->type, msg->id, msg->data, msg->len, &fd);
 }
 
 static void on_away(void *arg)
@@ -542,8 +483,7 @@ static void on_away(void *arg)
 	b->connection++;
 	/* Nobody waits for these answers any more. */
 	b->stop_id = b->pause_id = b->memory.id = b->load.id = 0;
-	for (size_t i = 0; i < b->nearly; i++)
-		b->early[i].id = 0;
+	box_forget_early(b);
 	box_freeze_away(b);
 }
 

@@ -147,10 +147,17 @@ void box_say_event(struct box *b, const char *json);
 void box_reply(struct box *b, uint32_t id, int code, const char *words);
 void box_reply_data(struct box *b, uint32_t id, int code, const char *words, const void *data, size_t len,
 		    const int *fds, size_t nfds);
-void box_say_thawed(struct box *b);   /* now, or to the daemon that comes back */
-void box_replay_early(struct box *b); /* the engine is usable */
-void box_drop_early(struct box *b);
+void box_say_thawed(struct box *b); /* now, or to the daemon that comes back */
+/* Any message of the daemon; @fd came with it, or is -1, and is taken if it is used. */
+void box_take_message(struct box *b, uint16_t type, uint32_t id, const void *data, size_t len, int *fd);
 void box_stop_guest(struct box *b, bool paused); /* ask it to power off */
+
+/* -- box_early.c ------------------------------------------------------------------------------- */
+
+int box_keep_early(struct box *b, const struct msg *msg, int *fd); /* -EBUSY too many; -ENOMEM */
+void box_replay_early(struct box *b);				   /* the engine is usable */
+void box_forget_early(struct box *b);				   /* nobody waits for their answers any more */
+void box_drop_early(struct box *b);				   /* -ENOTCONN for each */
 
 /* -- box_memory.c, box_freeze.c, box_load.c: @fd is taken if it is used -------------------------- */
 

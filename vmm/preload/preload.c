@@ -4,7 +4,7 @@
  * See preload.h for what it is for. This file becomes a shared object of its own, loaded into a process that is not
  * ours: it may use the C library and nothing else, prints one line at most, and never ends the process.
  *
- * Two threads meet here. The engine's calls mmap(); the one that is the RAM's is recorded once, `ram_base` last
+ * Two threads meet here. The engine's calls mmap(); the one that is the RAM's is recorded once, `ram` last
  * (release), and never changes again. Ours serves the socket, one order after the other, and is the only one that puts
  * anything else in that place. The engine does not touch its RAM meanwhile: it waits for its state, or is paused.
  *
@@ -45,11 +45,12 @@ static uint64_t ram_bytes; /* 0: nothing to do here */
 static int sock = -1;
 static int uffd = -1; /* stays open for life */
 static atomic_bool ram_taken;
-static _Atomic(uintptr_t) ram_base; /* 0: not mapped yet */
-static bool ram_lost;		    /* our thread's */
+static _Atomic(char *) ram; /* NULL: not mapped yet */
+static bool ram_lost;	    /* our thread's */
 
 static void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
+	/* NOLINTNEXTLINE(performance-no-int-to-ptr): that is what the call returns */
 	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 
@@ -79,10 +80,11 @@ static void *map(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 	if (p == MAP_FAILED)
 		atomic_store(&ram_taken, false);
 	else
-		atomic_store_explicit(&ram_base, (uintptr_t)p, memory_order_release);
+		atomic_store_explicit(&ram, p, memory_order_release);
 	return p;
 }
 
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the C library's are reserved names */
 void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	return map(addr, len, prot, flags, fd, off);
@@ -92,6 +94,7 @@ void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	return map(addr, len, prot, flags, fd, off);
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
 /* -- one order --------------------------------------------------------------------------------- */
 
@@ -131,7 +134,7 @@ static int check(const struct preload_order *o, int template, struct preload_ans
 
 	if (o->magic != PRELOAD_MAGIC || o->nranges > PRELOAD_RANGES_MAX)
 		return refuse(a, -EBADMSG, "the order is malformed");
-	if (!atomic_load_explicit(&ram_base, memory_order_acquire))
+	if (!atomic_load_explicit(&ram, memory_order_acquire))
 		return refuse(a, -EAGAIN, "the engine has not mapped its RAM yet");
 	if (template <0)
 		return o->nranges || o->bytes ? refuse(a, -EINVAL, "an order with ranges or bytes, but no template")
@@ -150,9 +153,10 @@ static int check(const struct preload_order *o, int template, struct preload_ans
 }
 
 /* What lies between the ranges of zeros is the template's. @len may be 0. */
-static int watch(uintptr_t start, uint64_t len, struct preload_answer *a)
+static int watch(const char *start, uint64_t len, struct preload_answer *a)
 {
-	struct uffdio_register reg = { .range = { .start = start, .len = len }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_register reg = { .range = { .start = (uintptr_t)start, .len = len },
+				       .mode = UFFDIO_REGISTER_MODE_MISSING };
 
 	if (uffd < 0 || len == 0)
 		return 0;
@@ -162,16 +166,16 @@ static int watch(uintptr_t start, uint64_t len, struct preload_answer *a)
 static int put(const struct preload_order *o, int template, struct preload_answer *a)
 {
 	const int flags = MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE, prot = PROT_READ | PROT_WRITE;
-	uintptr_t base = atomic_load_explicit(&ram_base, memory_order_acquire);
+	char *base = atomic_load_explicit(&ram, memory_order_acquire);
 	uint64_t at = 0;
 
-	if (raw_mmap((void *)base, ram_bytes, prot, flags, template, 0) == MAP_FAILED)
+	if (raw_mmap(base, ram_bytes, prot, flags, template, 0) == MAP_FAILED)
 		return refuse_errno(a, "template: mmap"); /* nothing was replaced */
 	ram_lost = true;
 	for (uint32_t i = 0; i < o->nranges; i++) {
 		const struct preload_range *r = &o->ranges[i];
 
-		if (raw_mmap((void *)(base + r->offset), r->bytes, prot, flags | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+		if (raw_mmap(base + r->offset, r->bytes, prot, flags | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
 			return refuse_errno(a, "the RAM is lost: mmap of zeros");
 		if (watch(base + at, r->offset - at, a) < 0)
 			return a->code;
@@ -180,7 +184,7 @@ static int put(const struct preload_order *o, int template, struct preload_answe
 	if (watch(base + at, ram_bytes - at, a) < 0)
 		return a->code;
 	/* What the engine asked for the mapping that was here. */
-	if (madvise((void *)base, ram_bytes, MADV_DONTFORK) < 0 || madvise((void *)base, ram_bytes, MADV_DONTDUMP) < 0)
+	if (madvise(base, ram_bytes, MADV_DONTFORK) < 0 || madvise(base, ram_bytes, MADV_DONTDUMP) < 0)
 		return refuse_errno(a, "madvise");
 	ram_lost = false;
 	return 0;
@@ -281,7 +285,7 @@ static int serve(const struct preload_order *o, int template)
 	if (r == 0 && template >= 0)
 		r = put(o, template, &a);
 	if (r == 0) {
-		a.base = atomic_load_explicit(&ram_base, memory_order_relaxed);
+		a.base = (uintptr_t)atomic_load_explicit(&ram, memory_order_acquire);
 		a.has_uffd = template >= 0 && uffd >= 0;
 		nfds = a.has_uffd ? 3 : 2;
 	}
