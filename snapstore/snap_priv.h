@@ -20,8 +20,7 @@
 #define SNAP_FILE_MODE	     0640
 #define SNAP_DIR_MODE	     0750
 
-/* -- packs (pack.c) ---------------------------------------------------------------------------------------------------
- */
+/* -- packs (pack.c) ----------------------------------------------------------------------------------------------- */
 
 struct pack { /* counted; one that was removed lives until its last read */
 	unsigned refs;
