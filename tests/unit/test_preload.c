@@ -118,7 +118,7 @@ static struct fix *subject(const char *ram, int *ret_socket)
 
 	*f = (struct fix){ .mem = -1, .pagemap = -1, .uffd = -1, .far = -1 };
 	snprintf(path, sizeof(path), "%s/unit/preload_subject", build);
-	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s/lib/crucible-preload.so", build);
+	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s/libexec/crucible-preload.so", build);
 	snprintf(env_ram, sizeof(env_ram), "CRUCIBLE_PRELOAD_RAM=%s", ram);
 	assert_int_equal(loop_new(&f->loop), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock), 0);
