@@ -135,6 +135,9 @@ struct registry {
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
 	struct peer *pager; /* relink.c */
+	char pager_degraded[192]; /* what it says of itself; "": nothing */
+	/* Was it started by this daemon, or found alive? */
+	enum { PAGER_UNKNOWN, PAGER_FRESH, PAGER_OLDER } pager_is;
 	struct peer *store;
 	struct ingest *ingest;	    /* one is on its way into the store */
 	loop_id ingest_timer;

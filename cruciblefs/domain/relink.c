@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/peer.h"
 #include "cruciblefs/domain/snapshot_priv.h"
@@ -87,7 +88,7 @@ static void on_told(void *arg, int code, const char *words, struct wire_rd *r, s
 		log_warn("event=pager-refuses what=%s error=\"%s\" next=continues", (const char *)arg, words);
 }
 
-static void adopt_template(struct registry *r, const char *uuid, uint64_t bytes, int template_fd)
+static int adopt_template(struct registry *r, const char *uuid, uint64_t bytes, int template_fd, ask_fn *fn, void *arg)
 {
 	struct snapshot *p = snapshot_by_uuid(r, uuid);
 	bool stored = !p || p->status != SNAPSHOT_STORING || p->bits_fd < 0;
@@ -101,7 +102,38 @@ static void adopt_template(struct registry *r, const char *uuid, uint64_t bytes,
 	ask_fd(&a, template_fd);
 	if (!stored)
 		ask_fd(&a, p->bits_fd);
-	ask_pager(r, PAGER_ADOPT, &a, on_told, (void *)"template");
+	return ask_pager(r, PAGER_ADOPT, &a, fn, arg);
+}
+
+/* The memory of a machine that a fresh pager has to know, until it knows the template. */
+struct again {
+	struct sandbox *s; /* a reference */
+	uint64_t base, bytes;
+	int fds[3]; /* userfaultfd or -1, mem, pagemap */
+};
+
+static void attach_again(struct again *g)
+{
+	struct buf none;
+
+	buf_init(&none, 16);
+	wire_put_u32(&none, 0);
+	if (g->s->link)
+		capture_attach(g->s, g->s->template, g->base, g->bytes, &none, g->fds + (g->fds[0] < 0),
+			       2u + (g->fds[0] >= 0));
+	g->s->attached = true;
+	buf_fini(&none);
+	for (size_t i = 0; i < ARRAY_LEN(g->fds); i++)
+		fd_close(&g->fds[i]);
+	sandbox_unref(g->s);
+	free(g);
+}
+
+/* -EEXIST: another machine of the same template was first. What else went wrong, ATTACH tells. */
+static void on_adopted(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	on_told((void *)"template", code, words, r, m);
+	attach_again(arg);
 }
 
 static void on_memory_again(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -110,7 +142,7 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 	uint64_t base = wire_u64(r), bytes = wire_u64(r);
 	uint8_t has_uffd = wire_u8(r);
 	bool has_template = s->template[0] != '\0';
-	struct buf none;
+	struct again *g;
 
 	(void)words;
 	if (code == -ENOENT || !s->link || s->gone) {
@@ -122,16 +154,26 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 		sandbox_unref(s);
 		return;
 	}
-	int fds[3] = { has_uffd ? m->fds[2 + has_template] : -1, m->fds[0], m->fds[1] };
+	g = malloc(sizeof(*g));
+	if (!g) {
+		sandbox_down(s, "the machine was lost: no memory to tell a restarted pager of it");
+		sandbox_unref(s);
+		return;
+	}
+	*g = (struct again){ s, base, bytes, { -1, take_fd(&m->fds[0]), take_fd(&m->fds[1]) } };
+	if (has_uffd)
+		g->fds[0] = take_fd(&m->fds[2 + has_template]);
+	if (!has_template || adopt_template(s->reg, s->template, bytes, m->fds[2], on_adopted, g) < 0)
+		attach_again(g);
+}
 
-	if (has_template)
-		adopt_template(s->reg, s->template, bytes, m->fds[2]);
-	buf_init(&none, 16);
-	wire_put_u32(&none, 0);
-	capture_attach(s, s->template, base, bytes, &none, fds + !has_uffd, 2u + has_uffd);
-	s->attached = true;
-	buf_fini(&none);
-	sandbox_unref(s);
+/* A box came back to this daemon: what of its machine does the pager know? */
+void relink_adopted(struct sandbox *s)
+{
+	if (s->reg->pager_is == PAGER_FRESH)
+		relink_sandbox(s);
+	else
+		s->attached = s->reg->pager_is == PAGER_OLDER && s->template[0];
 }
 
 void relink_sandbox(struct sandbox *s)
@@ -204,10 +246,29 @@ static void find_storing(struct registry *r)
 	}
 }
 
+static void on_stat(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct registry *r = arg;
+	AUTO_JSON *o = NULL;
+	const char *text, *degraded = "";
+	struct err e;
+	size_t len = 0;
+
+	(void)words;
+	(void)m;
+	text = code == 0 ? wire_bytes(rd, MSG_MAX, &len) : NULL;
+	if (!text || json_parse(text, len, &o, &e) < 0 || json_get_str(o, "degraded", &degraded, NULL) < 0)
+		return;
+	snprintf(r->pager_degraded, sizeof(r->pager_degraded), "%s%s", degraded[0] ? "pager: " : "", degraded);
+}
+
 static void on_pager_up(void *arg, bool fresh)
 {
 	struct registry *r = arg;
 	struct ask a;
+
+	ask_init(&a);
+	ask_pager(r, PAGER_STAT, &a, on_stat, r);
 
 	ask_init(&a);
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
@@ -215,13 +276,18 @@ static void on_pager_up(void *arg, bool fresh)
 	if (fresh) {
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
-				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd);
+				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd, on_told,
+					       (void *)"template");
 		}
 		for (struct sandbox *s = r->first; s; s = s->next)
 			relink_sandbox(s);
 		for (struct sandbox *s = r->hidden; s; s = s->next)
 			relink_sandbox(s);
+	} else {
+		for (struct sandbox *s = r->first; s; s = s->next)
+			s->attached = s->link && s->template[0];
 	}
+	r->pager_is = fresh ? PAGER_FRESH : PAGER_OLDER;
 	find_storing(r);
 	snapshots_sweep(r);
 	waitq_wake(&r->trial_waitq);

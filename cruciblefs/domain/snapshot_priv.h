@@ -113,7 +113,8 @@ void store_end(struct registry *r);
 bool registry_peers_are_up(struct registry *r);
 bool registry_peers_failed(struct registry *r);
 const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
-void relink_sandbox(struct sandbox *s);
+void relink_sandbox(struct sandbox *s); /* tell a fresh pager of its machine */
+void relink_adopted(struct sandbox *s);
 void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);
