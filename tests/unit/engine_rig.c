@@ -70,7 +70,7 @@ struct rig *rig_new(uint32_t memory_mib, uint32_t vcpus, uid_t uid, const char *
 	r->kernel = find(store, "boot/current/vmlinux");
 	r->initrd = find(store, "boot/current/initramfs");
 	r->image = find(store, "profiles/tiny/root.img");
-	r->library = find(top, env_or("CRUCIBLE_PRELOAD", "build/release/lib/crucible-preload.so"));
+	r->library = find(top, env_or("CRUCIBLE_PRELOAD", "build/release/libexec/crucible-preload.so"));
 	if (getuid() != 0)
 		snprintf(words, sizeof(words), "only root can show engines their block server");
 	else if (engine_qemu.probe(NULL, &r->info, &e) < 0)
