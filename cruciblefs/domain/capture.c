@@ -60,18 +60,6 @@ static void drop_fds(struct capture *c)
 /* -- the end ---------------------------------------------------------------------------------------------------------
  */
 
-static void forget(struct capture *c)
-{
-	struct snapshot *p = c->p;
-	struct ask a;
-
-	ask_init(&a);
-	ask_str(&a, p->uuid);
-	ask_pager(p->reg, PAGER_FORGET, &a, NULL, NULL);
-	snapshot_remove_dir(p);
-	snapshot_delist(p);
-}
-
 static void finish(struct capture *c)
 {
 	struct sandbox *s = c->s;
@@ -91,7 +79,10 @@ static void finish(struct capture *c)
 		err_set(&e, c->code, "sandbox %s: snapshot %s: %s", s->name, p->name, c->words);
 		if (!s->gone)
 			sandbox_fail(s, &p->owner, &e);
-		forget(c);
+		/* It never was: swept below, or when the pager is back; after a restart, too, for what was being taken.
+		 */
+		p->gone = true;
+		snapshot_changed(p);
 	} else {
 		if (!p->hidden) {
 			snprintf(s->latest_snapshot, sizeof(s->latest_snapshot), "%s", p->name);
@@ -131,8 +122,10 @@ static void on_attached(void *arg, int code, const char *words, struct wire_rd *
 
 	(void)r;
 	(void)m;
-	/* Its faults would wait for ever. */
-	if (code < 0 && !s->gone && s->link) {
+	/* The pager is gone: its successor gets it. Else its faults would wait for ever. */
+	if (code == -EPIPE) {
+		s->attached = false;
+	} else if (code < 0 && !s->gone && s->link) {
 		char text[256];
 
 		snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
@@ -252,6 +245,10 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
 			code = attach(c, c->p->uuid);
+			if (code == -ENOTCONN) { /* as on_attached() */
+				s->attached = false;
+				code = 0;
+			}
 		}
 		break;
 	case THAW:

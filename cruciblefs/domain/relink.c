@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
  *
- * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
- * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
- * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
- * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
- * damaged, and says so.
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They
+ * are handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then
+ * faults wait and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself,
+ * the templates of snapshots that were on their way into the store. A snapshot whose pages died with the pager before
+ * they were stored is damaged, and says so.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,7 +25,8 @@ static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+		    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -41,7 +42,8 @@ static const struct peer_kind store_kind = {
 	.patient = true,
 };
 
-/* -- calls ------------------------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------------------------------
+ */
 
 static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
@@ -77,7 +79,8 @@ int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 	return r;
 }
 
-/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+/* -- a fresh pager ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -128,8 +131,7 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 		adopt_template(s->reg, s->template, bytes, m->fds[2]);
 	buf_init(&none, 16);
 	wire_put_u32(&none, 0);
-	capture_attach(s, s->template, base, bytes, &none, fds + !has_uffd, 2u + has_uffd);
-	s->attached = true;
+	s->attached = capture_attach(s, s->template, base, bytes, &none, fds + !has_uffd, 2u + has_uffd) == 0;
 	buf_fini(&none);
 	sandbox_unref(s);
 }
@@ -153,7 +155,8 @@ void relink_sandbox(struct sandbox *s)
 		sandbox_unref(s);
 }
 
-/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+/* -- snapshots on their way into the store ----------------------------------------------------------------------------
+ */
 
 static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -162,11 +165,15 @@ static void on_manifest(void *arg, int code, const char *words, struct wire_rd *
 	(void)r;
 	(void)m;
 	(void)words;
-	if (code == 0)
+	if (p->status == SNAPSHOT_STORING && code == 0) {
 		snapshot_set_status(p, SNAPSHOT_READY, "");
-	else if (code == -ENOENT)
+		snapshot_drop_state(p);
+	} else if (p->status == SNAPSHOT_STORING && code == -ENOENT) {
 		snapshot_set_status(p, SNAPSHOT_DAMAGED,
-				    "its pages were lost before they were stored: the pager ended meanwhile");
+				    p->state_fd < 0
+					    ? "its device state was lost before it was stored"
+					    : "its pages were lost before they were stored: the pager ended meanwhile");
+	}
 	snapshot_unref(p);
 }
 
@@ -177,7 +184,11 @@ static void on_captured(void *arg, int code, const char *words, struct wire_rd *
 
 	(void)r;
 	(void)words;
-	if (code == 0 && m->nfds >= 2) {
+	if (p->status != SNAPSHOT_STORING || p->template_fd >= 0) {
+		snapshot_unref(p); /* asked twice: pager and store came one after the other */
+		return;
+	}
+	if (code == 0 && m->nfds >= 2 && p->state_fd >= 0) {
 		p->template_fd = take_fd(&m->fds[0]);
 		p->bits_fd = take_fd(&m->fds[1]);
 		ingest_kick(p->reg);
@@ -217,12 +228,18 @@ static void on_pager_up(void *arg, bool fresh)
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
 				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd);
 		}
-		for (struct sandbox *s = r->first; s; s = s->next)
+	}
+	/* One that came back did not hear what was asked of it while nobody was connected. */
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
 			relink_sandbox(s);
-		for (struct sandbox *s = r->hidden; s; s = s->next)
+	}
+	for (struct sandbox *s = r->hidden; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
 			relink_sandbox(s);
 	}
 	find_storing(r);
+	snapshots_sweep(r);
 	waitq_wake(&r->trial_waitq);
 	ingest_kick(r);
 }
@@ -231,6 +248,7 @@ static void on_store_up(void *arg, bool fresh)
 {
 	(void)fresh;
 	find_storing(arg);
+	snapshots_sweep(arg);
 	waitq_wake(&((struct registry *)arg)->trial_waitq);
 	ingest_kick(arg);
 }
@@ -295,9 +313,11 @@ int relink_begin(struct registry *r, struct err *e)
 	static char uid[16];
 	static const char *const pager_argv[] = { "crucible-pager", uid };
 	static const char *const store_argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", uid };
-	struct peer_setup setup = {
-		.loop = r->loop, .launcher = r->launcher, .store_fd = r->store_fd, .log_fd = 2, .nofile = most_descriptors()
-	};
+	struct peer_setup setup = { .loop = r->loop,
+				    .launcher = r->launcher,
+				    .store_fd = r->store_fd,
+				    .log_fd = 2,
+				    .nofile = most_descriptors() };
 	int k;
 
 	snprintf(uid, sizeof(uid), "%u", r->cfg->uid_base);
