@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include "base/log.h"
 
@@ -10,7 +11,7 @@ int snapshot_world(void **state)
 {
 	int r = world_setup(state);
 
-	log_set_level(LOG_L_ERR); /* warnings are the point here */
+	log_set_level(getenv("CRUCIBLE_TEST_LOG") ? LOG_L_DEBUG : LOG_L_ERR); /* warnings are the point here */
 	boxes_play(*state);
 	return r;
 }
