@@ -30,6 +30,14 @@
 
 enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
 
+/* For people: what it was at when it failed. */
+static const char *const step_words[] = {
+	[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
+	[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
+	[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
+	[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
+};
+
 struct capture {
 	struct sandbox *s;  /* a reference; s->capture is us */
 	struct snapshot *p; /* a reference; in the table */
@@ -198,12 +206,6 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 
 static void on_step(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
-	static const char *const names[] = {
-		[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
-		[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
-		[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
-		[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
-	};
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
 	enum step step = c->step;
@@ -218,7 +220,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		if (step == UNDO)
 			finish(c);
 		else
-			fail(c, code, names[step], words);
+			fail(c, code, step_words[step], words);
 		return;
 	}
 	switch (step) {
@@ -259,7 +261,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		return;
 	}
 	if (code < 0)
-		fail(c, code, names[step], strerror(-code));
+		fail(c, code, step_words[step], strerror(-code));
 	else
 		run(c, step + 1);
 }
@@ -322,7 +324,7 @@ static void run(struct capture *c, enum step step)
 		c->frozen = false; /* the link is dying, and the machine with it */
 		finish(c);
 	} else if (code < 0) {
-		fail(c, code, "asking", strerror(-code));
+		fail(c, code, step_words[step], code == -ENOTCONN ? "it is not there" : strerror(-code));
 	}
 }
 
