@@ -3,6 +3,7 @@
  * not come up, all of the batch are destroyed. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +80,8 @@ static int parse(struct snapshot *p, const char *text, struct names *ret, struct
 	size_t digits = strspn(text, "0123456789");
 
 	ret->n = 0;
-	if (digits && digits < 10 && !text[digits])
-		return numbered(p, strtoul(text, NULL, 10), ret, e);
+	if (digits && !text[digits])
+		return numbered(p, digits < 10 ? strtoul(text, NULL, 10) : ULONG_MAX, ret, e);
 	return named(p, text, ret, e);
 }
 

@@ -423,6 +423,7 @@ int restore_begin(struct sandbox *s, struct snapshot *p, struct err *e)
 	ask_init(&a);
 	ask_str(&a, p->uuid);
 	ask_u64(&a, (uint64_t)p->memory_mib << 20);
+	ask_u8(&a, p->hidden); /* a profile's is everybody's */
 	sent(o, ask_pager(o->reg, PAGER_TEMPLATE, &a, on_template, o), "its memory");
 	if (o->s)
 		ask_disk(o);

@@ -163,13 +163,16 @@ static void template_there(void *arg, int code, const char *words)
 {
 	struct pending *w = arg;
 	uint32_t n = 0;
-	const uint32_t *pages = code < 0 ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
+	bool whole = w->q.whole;
+	const uint32_t *pages = code < 0 || whole ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
 	struct err e = { 0 };
 
 	if (code == 0 && ready(w->t, w->q.bytes, &e) < 0)
 		template_filled(w, e.code, e.msg);
-	else if (!pages || pg_ahead(w->t, pages, n, false, template_filled, w) < 0)
+	else if (code < 0 || !(whole || pages))
 		template_filled(w, code, words);
+	else if (pg_ahead(w->t, pages, n, whole, template_filled, w) < 0)
+		template_filled(w, whole ? -ENOMEM : 0, "reading it: no memory");
 }
 
 static int do_template(const struct pg_call *c, const struct pg_request *q, struct err *e)

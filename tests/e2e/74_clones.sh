@@ -6,9 +6,14 @@
 . "$(dirname "$0")/lib.sh"
 
 start_daemon
-# A value counts as drawn after the fork when the marker that the agent leaves was there before and after the draw.
+# Three hundred values a loop and fork, so that eight forks do not spin for long. A value counts as drawn after the fork when the
+# marker that the agent leaves was there before and after the draw.
 draw='mark() { m=-; [ ! -e /run/crucible/fork ] || read -r m </run/crucible/fork || :; }
-while [ ! -e /dev/shm/stop ]; do mark; a=$m; read -r u </proc/sys/kernel/random/uuid; mark; [ "$a" = - ] || [ "$a" != "$m" ] || echo "$u"; done >/dev/shm/draws.$I'
+k=0
+while [ ! -e /dev/shm/stop ] && [ $k -lt 300 ]; do
+	mark; a=$m; read -r u </proc/sys/kernel/random/uuid; mark
+	[ "$a" = - ] || [ "$a" != "$m" ] || { k=$((k+1)); echo "$u"; }
+done >/dev/shm/draws.$I'
 
 for vcpus in 1 2 4; do
 	a=a$vcpus s=s$vcpus

@@ -23,7 +23,7 @@ fill() { dd if=/dev/zero of="$STORE/filler" bs=64k status=none 2>/dev/null || :;
 free() { : >"$STORE/filler"; }
 
 # -- below the floor nothing is begun
-start_daemon --set disk_floor_mib=8
+start_daemon --set disk_floor_mib=8 --set prepare=0 # nothing goes on behind
 ready_sandbox a limits/memory_mib=128
 fill_memory a 32
 before=$(count "$SNAPS")
@@ -46,7 +46,7 @@ free
 stop_daemon
 
 # -- it becomes full while a snapshot is being stored
-start_daemon --set disk_floor_mib=0
+start_daemon --set disk_floor_mib=0 --set prepare=0 # nothing goes on behind
 run a 'echo booted'
 fill_memory a 40
 sum=$SUM
@@ -83,9 +83,11 @@ assert_rec status '"ok"' damaged 0
 # -- and while a fork writes: its machine waits or its command fails, the others do not notice
 put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=300; sync; echo over","timeout_s":100}'
 fill
+assert_file "$RUN/a/status" ready
+bounded ls -lR "$RUN" "$SNAPS" >/dev/null
+free
 run a 'echo beside'
 assert_rec stdout '"beside\n"'
-free
 await c
 rmdir "$RUN/c"
 run b 'echo alive'

@@ -509,13 +509,15 @@ is_over() { # FILE of outcomes
 
 # The comparison of a snapshot with its parent, made when it is not there yet.
 compare() { # SNAPSHOT
-	echo start >"$SNAPS/$1/diff" || fail "diff of $1: $(error_of "$SNAPS/$1")"
+	[ "$(cat "$SNAPS/$1/diff")" != none ] || echo start >"$SNAPS/$1/diff" || fail "diff of $1: $(error_of "$SNAPS/$1")"
 	wait_for "the comparison of $1" grep -qx 'done' "$SNAPS/$1/diff"
 }
 
 # Start what a control file starts (verify, gc) and wait for its end: REC is the outcome.
 outcome() { # FILE
-	bounded dd of="$1" conv=notrunc status=none <<<start || fail "${1#"$MNT"/} cannot be started"
+	echo start >"$DIR/.start"
+	# Right after the daemon's start the store may not have answered yet.
+	wait_for "${1#"$MNT"/} to begin" bounded dd if="$DIR/.start" of="$1" conv=notrunc status=none
 	wait_for "${1#"$MNT"/} to end" is_over "$1"
 	REC=$(cat "$1")
 }

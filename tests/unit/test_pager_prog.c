@@ -252,6 +252,7 @@ static void test_malformed_requests_are_answered(void **state)
 	assert_int_equal(rig_ask(&rig, PAGER_STAT, &b, (int[]){ 0 }, 1, &y), -EBADMSG); /* a descriptor too many */
 	wire_put_str(&b, uuid[0]);
 	wire_put_u64(&b, 4097);
+	wire_put_u8(&b, 0);
 	assert_int_equal(rig_ask(&rig, PAGER_TEMPLATE, &b, NULL, 0, &y), -EINVAL);
 	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, uuid[2]), 0); /* none is fine */
 	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, uuid[2]), 0);
