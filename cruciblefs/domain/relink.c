@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
  *
- * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
- * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
- * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
- * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
- * damaged, and says so.
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They
+ * are handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then
+ * faults wait and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself,
+ * the templates of snapshots that were on their way into the store. A snapshot whose pages died with the pager before
+ * they were stored is damaged, and says so.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,7 +25,8 @@ static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+		    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -41,7 +42,8 @@ static const struct peer_kind store_kind = {
 	.patient = true,
 };
 
-/* -- calls ------------------------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------------------------------
+ */
 
 static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
@@ -77,7 +79,8 @@ int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 	return r;
 }
 
-/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+/* -- a fresh pager ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -153,7 +156,8 @@ void relink_sandbox(struct sandbox *s)
 		sandbox_unref(s);
 }
 
-/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+/* -- snapshots on their way into the store ----------------------------------------------------------------------------
+ */
 
 static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -297,7 +301,8 @@ static uint32_t most_descriptors(void)
 	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
 }
 
-static char daemon_uid[16]; /* in the command lines of both, for life */
+/* Their command lines are borrowed for life. */
+static char daemon_uid[16];
 
 static int start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
 		      const char *const *argv, size_t argc, struct peer **ret, struct err *e)
@@ -318,17 +323,20 @@ static int start_peer(struct registry *r, const struct peer_kind *kind, const st
 static int start_pager(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_pager_up, on_lost, on_pager_msg };
-	static const char *const argv[] = { "crucible-pager", daemon_uid };
+	static const char *argv[] = { "crucible-pager", daemon_uid, "/", NULL };
 
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
 }
 
 int relink_begin(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_store_up, on_lost, NULL };
-	static const char *const argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", daemon_uid };
+	static const char *argv[] = { "crucible-store", "--daemon-uid", daemon_uid, "--snapstore",
+				      "/snapstore",	"--log-level",	NULL };
 
 	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
 }
 
