@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making sandboxes of a snapshot, all or none: names first, then the sandboxes, then their machines; when one of them does
- * not come up, all of the batch are destroyed. */
+/* Making sandboxes of a snapshot, all or none: names first, then the sandboxes, then their machines; when one of them
+ * does not come up, all of the batch are destroyed. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 
 struct fork {
-	struct waiter w; /* on the sandbox that is waited for now */
+	struct waiter w;    /* on the sandbox that is waited for now */
 	struct snapshot *p; /* a reference */
 	struct snapshot_job *job;
 	struct cfs_who who;
@@ -24,7 +24,8 @@ struct names {
 	char name[FORK_MAX][CFS_NAME_MAX + 1];
 };
 
-/* -- names ------------------------------------------------------------------------------------------------------------ */
+/* -- names ------------------------------------------------------------------------------------------------------------
+ */
 
 /* <snapshot>-1, -2 …: the next free ones. */
 static int numbered(struct snapshot *p, unsigned long count, struct names *ret, struct err *e)
@@ -58,10 +59,11 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 		to[len] = '\0';
 		k = cfs_name_check(to);
 		if (k < 0)
-			return err_set(e, k,
-				       "snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
-				       "letters, digits, '.', '_', '-')",
-				       p->name, to);
+			return err_set(
+				e, k,
+				"snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
+				"letters, digits, '.', '_', '-')",
+				p->name, to);
 		if (registry_find(p->reg, to))
 			return err_set(e, -EEXIST, "snapshot %s: fork: run/%s exists; none was made", p->name, to);
 		for (size_t i = 0; i < ret->n; i++) {
@@ -97,7 +99,8 @@ static void keep_batch(struct snapshot *p, const struct names *names)
 	buf_fini(&b);
 }
 
-/* -- the batch -------------------------------------------------------------------------------------------------------- */
+/* -- the batch --------------------------------------------------------------------------------------------------------
+ */
 
 static void finish(struct fork *f, int code, const char *words)
 {

@@ -99,7 +99,7 @@ void machine_kill(struct registry *r, const char *id)
 		return;
 	if (launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, on_killed, r) == 0)
 		r->ndowns++; /* a shutdown waits for it */
-	else /* no memory to wait for the answer with */
+	else		     /* no memory to wait for the answer with */
 		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
 }
 
@@ -334,7 +334,8 @@ static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, s
 		offer_disk(k);
 }
 
-/* -- its directory --------------------------------------------------------------------------------------------------- */
+/* -- its directory ---------------------------------------------------------------------------------------------------
+ */
 
 /* The box sees only box/ and may write there (group: the service gid; setgid hands it on to what it makes): a box that
  * was taken over must not be able to say whose sandbox this is. */
@@ -416,7 +417,8 @@ struct machine *machine_free(struct machine *m)
 	return NULL;
 }
 
-/* -- giving it away -------------------------------------------------------------------------------------------------- */
+/* -- giving it away --------------------------------------------------------------------------------------------------
+ */
 
 /* The machine's box/ becomes the sandbox's: a bind mount in the box follows the directory. Commands that were accepted
  * before move along. persist.c finishes what a crash left half done: s->machine was written first. */

@@ -3,9 +3,9 @@
  *
  * A sandbox goes on from a snapshot. Three things are asked for at once and awaited together: the template (pager), a
  * disk that is the snapshot's (pager), a generic machine (the pool's, or one that is made now). Then, together again,
- * the disk is announced to the block server for that machine, and the box puts the template in place. Then the box loads
- * the device state; the pager gets the userfaultfd meanwhile (until it does, faults wait). The box's orders (START) went
- * along, so it greets the guest and says READY, which is the end as boxlink.c sees it.
+ * the disk is announced to the block server for that machine, and the box puts the template in place. Then the box
+ * loads the device state; the pager gets the userfaultfd meanwhile (until it does, faults wait). The box's orders
+ * (START) went along, so it greets the guest and says READY, which is the end as boxlink.c sees it.
  *
  * Before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it boots
  * cold instead. After that, a failure ends the start.
@@ -137,7 +137,8 @@ static void sent(struct restore *o, int code, const char *step)
 		fail(o, code, step, strerror(-code));
 }
 
-/* -- third: loaded --------------------------------------------------------------------------------------------------- */
+/* -- third: loaded ---------------------------------------------------------------------------------------------------
+ */
 
 static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -166,7 +167,8 @@ static void load(struct restore *o)
 	sent(o, ask_box(o->s->link, BOX_LOAD, &a, on_loaded, o), "asking its box to load");
 }
 
-/* -- second: the machine is the sandbox's ---------------------------------------------------------------------------- */
+/* -- second: the machine is the sandbox's ----------------------------------------------------------------------------
+ */
 
 static void got(struct restore *o, unsigned what);
 
@@ -254,7 +256,8 @@ static void second(struct restore *o)
 	release(o);
 }
 
-/* -- first: template, disk, machine, state --------------------------------------------------------------------------- */
+/* -- first: template, disk, machine, state ---------------------------------------------------------------------------
+ */
 
 static void got(struct restore *o, unsigned what)
 {
@@ -396,10 +399,11 @@ int snapshot_usable(struct snapshot *p, struct err *e)
 	if (p->status == SNAPSHOT_DAMAGED)
 		return err_set(e, -EBADMSG, "snapshot %s: damaged: %.150s", p->name, p->error);
 	if (engine_fingerprint(&p->reg->engine, &m, mine, sizeof(mine)) < 0 || strcmp(mine, p->fingerprint) != 0)
-		return err_set(e, -EPROTONOSUPPORT,
-			       "snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
-			       "--disk-only %s",
-			       p->name, p->fingerprint, mine, p->name);
+		return err_set(
+			e, -EPROTONOSUPPORT,
+			"snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
+			"--disk-only %s",
+			p->name, p->fingerprint, mine, p->name);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sandbox of the daemon's own, for one command: it is in no listing, has no log, and goes when its owner frees it. What
- * a killed daemon leaves of it is removed at the next start (persist.c). */
+/* A sandbox of the daemon's own, for one command: it is in no listing, has no log, and goes when its owner frees it.
+ * What a killed daemon leaves of it is removed at the next start (persist.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
