@@ -153,8 +153,8 @@ static void test_pager_without_profiles(void **state)
 	assert_says(out, "write /disks: ok");
 }
 
-/* The launcher of another daemon took the run folder along when it ended. (While others of this host hold slots, it stays,
- * and nothing is shown.) */
+/* The launcher of another daemon took the run folder along when it ended. (While others of this host hold slots, it
+ * stays, and nothing is shown.) */
 static void test_pager_without_run_folder(void **state)
 {
 	struct fix *f = *state;
