@@ -374,7 +374,8 @@ static uint32_t most_descriptors(void)
 	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
 }
 
-static char daemon_uid[16]; /* in the command lines of both, for life */
+/* Their command lines are borrowed for life. */
+static char daemon_uid[16];
 
 static int start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
 		      const char *const *argv, size_t argc, struct peer **ret, struct err *e)
@@ -395,17 +396,20 @@ static int start_peer(struct registry *r, const struct peer_kind *kind, const st
 static int start_pager(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_pager_up, on_lost, on_pager_msg };
-	static const char *const argv[] = { "crucible-pager", daemon_uid };
+	static const char *argv[] = { "crucible-pager", daemon_uid, "/", NULL };
 
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
 }
 
 int relink_begin(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_store_up, on_lost, NULL };
-	static const char *const argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", daemon_uid };
+	static const char *argv[] = { "crucible-store", "--daemon-uid", daemon_uid, "--snapstore",
+				      "/snapstore",	"--log-level",	NULL };
 
 	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
 }
 

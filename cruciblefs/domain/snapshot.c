@@ -314,7 +314,8 @@ static void on_forgotten(void *arg, int code, const char *words, struct wire_rd 
 		return;
 	}
 	if (code < 0)
-		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid, words);
+		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid,
+			 words);
 	ask_init(&a);
 	ask_str(&a, p->uuid);
 	ask_store(r, STORE_REMOVE, &a, NULL, NULL);
