@@ -58,7 +58,8 @@ static void drop_fds(struct capture *c)
 	fd_close(&c->pagemap);
 }
 
-/* -- the end --------------------------------------------------------------------------------------------------------- */
+/* -- the end ---------------------------------------------------------------------------------------------------------
+ */
 
 static void forget(struct capture *c)
 {
@@ -122,7 +123,8 @@ static void fail(struct capture *c, int code, const char *step, const char *word
 		finish(c);
 }
 
-/* -- the steps ------------------------------------------------------------------------------------------------------- */
+/* -- the steps -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_attached(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -143,19 +145,9 @@ static void on_attached(void *arg, int code, const char *words, struct wire_rd *
 int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
 		   const int *fds, size_t nfds)
 {
-	struct ask a;
-	int code;
+	const struct attach at = { s->machine, template, base, bytes, ranges, fds, nfds };
+	int code = ask_attach(s->reg, &at, on_attached, sandbox_ref(s));
 
-	ask_init(&a);
-	ask_str(&a, s->machine);
-	ask_str(&a, template);
-	ask_u64(&a, base);
-	ask_u64(&a, bytes);
-	ask_raw(&a, ranges->data, ranges->len);
-	for (size_t i = 0; i < nfds; i++)
-		ask_fd(&a, fds[i]);
-	sandbox_ref(s);
-	code = ask_pager(s->reg, PAGER_ATTACH, &a, on_attached, s);
 	if (code < 0)
 		sandbox_unref(s);
 	return code;
@@ -195,8 +187,7 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	wire_u64(r); /* how long it took: the pause is told by the box */
 	left = wire_left(r);
 	buf_reset(&c->ranges);
-	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 ||
-	    m->nfds < 1)
+	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 || m->nfds < 1)
 		return -EBADMSG;
 	c->p->bits_fd = take_fd(&m->fds[0]);
 	c->captured = true;
@@ -206,10 +197,10 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 static void on_step(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	static const char *const names[] = {
-		[KNOW] = "looking at its memory",     [KNOWN] = "telling the pager of its memory",
-		[BEGIN] = "making a template",	      [FREEZE] = "freezing it",
-		[CAPTURE] = "copying what it wrote",  [MEMORY] = "putting the template in place",
-		[THAW] = "letting it go on",	      [UNDO] = "letting it go on",
+		[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
+		[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
+		[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
+		[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
 	};
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
@@ -329,7 +320,8 @@ static void run(struct capture *c, enum step step)
 	}
 }
 
-/* -- the beginning --------------------------------------------------------------------------------------------------- */
+/* -- the beginning ---------------------------------------------------------------------------------------------------
+ */
 
 /* What of a sandbox a snapshot has to know: its attributes, the shape of its machine, where it comes from. */
 static int describe(struct snapshot *p, struct sandbox *s, struct err *e)

@@ -68,6 +68,7 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		if (s || rd.bad)
 			continue;
 		log_info("uuid=%s event=stray-cgroup next=killed", uuid);
+		strays_add(r, uuid);
 		launch_uuid_encode(uuid, raw);
 		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
 	}

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cruciblefs/domain/worker.h"
 
-#define QUIET_NS (300ull * 1000000ull)
+#define QUIET_NS     (300ull * 1000000ull)
 #define FAILURES_MAX 3u
 
 /* What most commands need, once: the shell, the dynamic linker, an interpreter if there is one. */
@@ -200,6 +200,22 @@ struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr)
 	g->attrs.env = NULL;
 	r->prepare = g;
 	loop_timer(r->loop, now_ns() + QUIET_NS, begin, g, &g->timer);
+	return NULL;
+}
+
+struct snapshot *prepared_default(struct registry *r)
+{
+	char key[256];
+	int k = snprintf(key, sizeof(key), "%s memory_mib=%u vcpus=%u disk_mib=%u |", r->defaults.from,
+			 engine_memory_class(r->defaults.num[ATTR_MEMORY_MIB]),
+			 engine_vcpus_class(r->defaults.num[ATTR_VCPUS]), r->defaults.num[ATTR_DISK_MIB]);
+
+	if (!r->cfg->prepare || k < 0 || (size_t)k >= sizeof(key))
+		return NULL;
+	for (struct snapshot *p = r->last_snapshot; p; p = p->prev) {
+		if (p->hidden && !p->gone && !strncmp(p->key, key, (size_t)k))
+			return p;
+	}
 	return NULL;
 }
 

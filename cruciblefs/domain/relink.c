@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
  *
- * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
- * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
- * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
- * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
- * damaged, and says so.
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They
+ * are handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then
+ * faults wait and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself,
+ * the templates of snapshots that were on their way into the store. A snapshot whose pages died with the pager before
+ * they were stored is damaged, and says so.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,14 +18,15 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "cruciblefs/domain/peer.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/revive.h"
 #include "snapstore/stored/stored.h"
 
 static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+		    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -41,7 +42,8 @@ static const struct peer_kind store_kind = {
 	.patient = true,
 };
 
-/* -- calls ------------------------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------------------------------
+ */
 
 static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
@@ -67,6 +69,21 @@ int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg
 	return ask_peer(r->store, type, a, fn, arg);
 }
 
+int ask_attach(struct registry *r, const struct attach *at, ask_fn *fn, void *arg)
+{
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, at->machine);
+	ask_str(&a, at->template);
+	ask_u64(&a, at->base);
+	ask_u64(&a, at->bytes);
+	ask_raw(&a, at->ranges->data, at->ranges->len);
+	for (size_t i = 0; i < at->nfds; i++)
+		ask_fd(&a, at->fds[i]);
+	return ask_pager(r, PAGER_ATTACH, &a, fn, arg);
+}
+
 int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 {
 	int r = a->code;
@@ -77,7 +94,8 @@ int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 	return r;
 }
 
-/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+/* -- a fresh pager ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -153,7 +171,8 @@ void relink_sandbox(struct sandbox *s)
 		sandbox_unref(s);
 }
 
-/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+/* -- snapshots on their way into the store ----------------------------------------------------------------------------
+ */
 
 static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -213,6 +232,7 @@ static void on_pager_up(void *arg, bool fresh)
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
 	ask_pager(r, PAGER_CONFIG, &a, NULL, NULL);
 	if (fresh) {
+		revive_end_all(r, "the pager was restarted");
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
 				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd);
@@ -222,8 +242,10 @@ static void on_pager_up(void *arg, bool fresh)
 		for (struct sandbox *s = r->hidden; s; s = s->next)
 			relink_sandbox(s);
 	}
+	strays_tell(r);
 	find_storing(r);
 	snapshots_sweep(r);
+	pool_fill(r);
 	waitq_wake(&r->trial_waitq);
 	ingest_kick(r);
 }
@@ -254,8 +276,6 @@ static void on_lost(void *arg, const char *words)
 
 static void on_pager_msg(void *arg, struct msg *m)
 {
-	struct registry *r = arg;
-	struct sandbox *s;
 	struct wire_rd rd;
 	char machine[LAUNCH_UUID_LEN + 1], why[256], words[320];
 
@@ -265,11 +285,10 @@ static void on_pager_msg(void *arg, struct msg *m)
 	wire_str(&rd, machine, sizeof(machine));
 	wire_u32(&rd);
 	wire_str(&rd, why, sizeof(why));
-	s = wire_done(&rd) == 0 ? registry_by_machine(r, machine) : NULL;
-	if (!s)
+	if (wire_done(&rd) < 0)
 		return;
-	snprintf(words, sizeof(words), "the machine was lost: a page of its memory cannot be read: %s", why);
-	sandbox_down(s, words);
+	snprintf(words, sizeof(words), "a page of its memory cannot be read: %s", why);
+	machine_lost(arg, machine, words);
 }
 
 bool registry_peers_are_up(struct registry *r)

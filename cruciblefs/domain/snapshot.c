@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/revive.h"
 #include "snapstore/stored/stored.h"
 
 static const char *const status_words[] = {
@@ -84,7 +84,28 @@ void snapshot_changed(struct snapshot *p)
 	waitq_wake(&p->waitq);
 }
 
-/* -- the table ------------------------------------------------------------------------------------------------------- */
+/* -- the table -------------------------------------------------------------------------------------------------------
+ */
+
+int snapshot_usable(struct snapshot *p, struct err *e)
+{
+	struct engine_machine m = {
+		.accel = p->reg->accel, .memory_mib = p->memory_mib, .vcpus = p->vcpus, .disk = true
+	};
+	char mine[128];
+
+	if (p->status == SNAPSHOT_CAPTURING)
+		return err_set(e, -EBUSY, "snapshot %s: is being taken", p->name);
+	if (p->status == SNAPSHOT_DAMAGED)
+		return err_set(e, -EBADMSG, "snapshot %s: damaged: %.150s", p->name, p->error);
+	if (engine_fingerprint(&p->reg->engine, &m, mine, sizeof(mine)) < 0 || strcmp(mine, p->fingerprint) != 0)
+		return err_set(
+			e, -EPROTONOSUPPORT,
+			"snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
+			"--disk-only %s",
+			p->name, p->fingerprint, mine, p->name);
+	return 0;
+}
 
 struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
 {
@@ -201,7 +222,8 @@ void snapshot_delist(struct snapshot *p)
 	take_out(p->reg, p);
 }
 
-/* -- what happens to one --------------------------------------------------------------------------------------------- */
+/* -- what happens to one ---------------------------------------------------------------------------------------------
+ */
 
 /* A record of the journal about a snapshot: its members instead of a sandbox's. */
 static void tell(struct snapshot *p, const struct cfs_who *who, const char *event, const char *words)
@@ -266,7 +288,8 @@ void snapshot_lend(struct snapshot *p, struct sandbox *s)
 	snprintf(s->parent_uuid, sizeof(s->parent_uuid), "%s", p->uuid);
 }
 
-/* -- removal --------------------------------------------------------------------------------------------------------- */
+/* -- removal ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Is @p the snapshot @uuid, or does that descend from it? */
 static bool descends(struct registry *r, const char *uuid, const struct snapshot *p)
@@ -296,6 +319,8 @@ static bool needed(struct registry *r, const struct snapshot *p)
 		if (descends(r, s->origin, p))
 			return true;
 	}
+	if (revive_needs(r, descends, p))
+		return true;
 	for (struct snapshot *c = r->first_snapshot; c; c = c->next) {
 		if (c != p && c->status <= SNAPSHOT_STORING &&
 		    (descends(r, c->parent_uuid, p) || descends(r, c->memory_base, p)))
@@ -319,7 +344,8 @@ static void on_forgotten(void *arg, int code, const char *words, struct wire_rd 
 		return;
 	}
 	if (code < 0)
-		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid, words);
+		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid,
+			 words);
 	ask_init(&a);
 	ask_str(&a, p->uuid);
 	ask_store(r, STORE_REMOVE, &a, NULL, NULL);
@@ -361,13 +387,15 @@ void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 	if (p->gone)
 		return;
 	p->gone = true;
+	warm_forget(r, p);
 	tell(p, who, "snapshot_removed", "");
 	snapshot_save(p, NULL);
 	snapshot_changed(p);
 	snapshots_sweep(r);
 }
 
-/* -- jobs ------------------------------------------------------------------------------------------------------------ */
+/* -- jobs ------------------------------------------------------------------------------------------------------------
+ */
 
 struct snapshot_job *job_new(struct registry *r)
 {

@@ -19,12 +19,13 @@
 
 #define BOOT_TIMEOUT_S 60u
 #define LOOK_NS	       (500ull * 1000000ull)
+#define WARM_OWN_MIB   32u /* what a warm machine has at least of its own */
 
-struct start { /* a cold boot on its way */
+struct start {		   /* a cold boot on its way */
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
 	struct registry *reg;
 	struct waiter trial;
-	loop_id look_again; /* while it waits for the trial, the pager and the store */
+	loop_id look_again;	/* while it waits for the trial, the pager and the store */
 	struct profile profile; /* of a first boot */
 	struct machine *m;
 	bool asked; /* an answer is on its way */
@@ -112,13 +113,12 @@ int start_orders(struct sandbox *s, struct snapshot *p)
 
 void start_began(struct sandbox *s)
 {
-	s->started_ns = wall_ns();
-	sandbox_save(s, NULL);
 	sandbox_life_timer(s);
 	exec_send_all(s);
 }
 
-/* -- a cold boot ------------------------------------------------------------------------------------------------------ */
+/* -- a cold boot ------------------------------------------------------------------------------------------------------
+ */
 
 static void on_machine(void *arg, struct machine *m, int code, const char *words)
 {
@@ -132,13 +132,13 @@ static void on_machine(void *arg, struct machine *m, int code, const char *words
 		return;
 	}
 	st->m = NULL;
+	s->template[0] = '\0';
 	k = machine_give(m, s, &e);
 	if (k < 0) {
 		machine_free(m);
 		start_fail(st, k, "taking its machine", e.msg);
 		return;
 	}
-	s->template[0] = '\0';
 	k = start_orders(s, NULL);
 	if (k < 0) {
 		start_fail(st, k, "talking to its box", strerror(-k));
@@ -260,7 +260,8 @@ void start_cold(struct sandbox *s)
 		sandbox_down(s, e.msg);
 }
 
-/* -- where from ------------------------------------------------------------------------------------------------------- */
+/* -- where from -------------------------------------------------------------------------------------------------------
+ */
 
 static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
 {
@@ -270,8 +271,9 @@ static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
 	if (memory == p->memory_mib && vcpus == p->vcpus)
 		return 0;
 	return err_set(e, -EPROTONOSUPPORT,
-		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32 " vCPUs, limits/ ask for one of %" PRIu32
-		       " and %" PRIu32 "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
+		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32
+		       " vCPUs, limits/ ask for one of %" PRIu32 " and %" PRIu32
+		       "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
 		       p->name, p->memory_mib, p->vcpus, memory, vcpus, p->name);
 }
 
@@ -354,18 +356,41 @@ static void on_trial(struct waiter *w)
 	look(st);
 }
 
+/* memory_mib of all that runs or starts, but for @but and warm machines. */
+static uint64_t committed_mib(const struct registry *r, const struct sandbox *but)
+{
+	uint64_t sum = 0;
+
+	for (const struct sandbox *o = r->first; o; o = o->next) {
+		if (o != but && (o->box_uid || o->start || o->restore))
+			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
+	}
+	return sum;
+}
+
+static uint64_t committed_most_mib(const struct registry *r)
+{
+	return r->host_memory_mib * r->cfg->overcommit_percent / 100;
+}
+
+bool start_room_for(struct registry *r, uint32_t memory_mib)
+{
+	return committed_mib(r, NULL) + warm_memory_mib(r) + memory_mib <= committed_most_mib(r) &&
+	       host_available_mib() >= (uint64_t)r->cfg->memory_floor_mib + memory_mib;
+}
+
 /* Refuse early what the host cannot carry: an honest no is better than the kernel's OOM killer. */
 static int admit(struct sandbox *s, struct err *e)
 {
 	struct registry *reg = s->reg;
-	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)), available = host_available_mib(),
-		 free_mib = 0;
-	uint64_t most = reg->host_memory_mib * reg->cfg->overcommit_percent / 100;
+	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)) + committed_mib(reg, s),
+		 most = committed_most_mib(reg), available = host_available_mib(), free_mib = 0;
 
-	for (struct sandbox *o = reg->first; o; o = o->next) {
-		if (o != s && (o->box_uid || o->start || o->restore))
-			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
-	}
+	while (sum <= most && sum + warm_memory_mib(reg) > most && warm_give_up(reg))
+		;
+	/* What a warm one had comes back behind; it is worth at least its engine's own memory. */
+	while (available < reg->cfg->memory_floor_mib && warm_give_up(reg))
+		available += WARM_OWN_MIB;
 	if (sum > most)
 		return err_set(e, -ENOMEM,
 			       "sandbox %s: start: %" PRIu64 " MiB of memory_mib would run, more than the %" PRIu64
