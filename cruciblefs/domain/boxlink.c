@@ -201,6 +201,10 @@ static void on_state(struct sandbox *s, struct wire_rd *r)
 		if (s->status == SBX_STARTING)
 			s->epoch++;
 		sandbox_set_status(s, SBX_READY);
+		if (s->unproven) {
+			s->unproven = false;
+			exec_send_all(s);
+		}
 		fs_send_waiting(s);
 		break;
 	case BOX_PAUSED:

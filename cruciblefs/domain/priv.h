@@ -108,6 +108,7 @@ struct sandbox {
 	uint32_t slot;	      /* uids; valid while box_uid != 0 */
 	uint32_t box_uid;     /* 0: no box */
 	bool spawned;	      /* an engine may run */
+	bool unproven;	      /* has a machine that waited warm and has not answered yet: commands wait here */
 	bool down_pending;    /* LAUNCH_KILL is under way */
 	bool down_ran;	      /* the guest had been ready */
 	bool stop_asked;      /* so that the end is `stopped`, not `failed` */

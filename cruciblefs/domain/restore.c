@@ -93,10 +93,15 @@ static int take_warm(struct sandbox *s, struct snapshot *p, const struct revive_
 {
 	struct revival *v = plan->cpu_percent || plan->io_bytes_per_s ? NULL : warm_take(s->reg, p, plan->disk_mib);
 	struct err e = { 0 };
-	int k = v ? take(s, p, v, &e) : -ENOENT;
-	bool given = v && revive_given(v);
+	bool given;
+	int k;
 
+	/* Its engine may have died just now. Then it is as if it had never been: see down.c. */
+	s->unproven = v != NULL;
+	k = v ? take(s, p, v, &e) : -ENOENT;
+	given = v && revive_given(v);
 	revive_free(v);
+	s->unproven = given;
 	if (v && k < 0)
 		log_warn("sandbox=%s uuid=%s event=warm-machine-not-taken error=\"%s\" next=%s", s->name, s->uuid,
 			 e.msg, given ? "the-start-fails" : "another-is-made");
