@@ -146,19 +146,9 @@ static void on_attached(void *arg, int code, const char *words, struct wire_rd *
 int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
 		   const int *fds, size_t nfds)
 {
-	struct ask a;
-	int code;
+	const struct attach at = { s->machine, template, base, bytes, ranges, fds, nfds };
+	int code = ask_attach(s->reg, &at, on_attached, sandbox_ref(s));
 
-	ask_init(&a);
-	ask_str(&a, s->machine);
-	ask_str(&a, template);
-	ask_u64(&a, base);
-	ask_u64(&a, bytes);
-	ask_raw(&a, ranges->data, ranges->len);
-	for (size_t i = 0; i < nfds; i++)
-		ask_fd(&a, fds[i]);
-	sandbox_ref(s);
-	code = ask_pager(s->reg, PAGER_ATTACH, &a, on_attached, s);
 	if (code < 0)
 		sandbox_unref(s);
 	return code;

@@ -449,6 +449,7 @@ int machine_give(struct machine *m, struct sandbox *s, struct err *e)
 	int c;
 
 	snprintf(s->machine, sizeof(s->machine), "%s", m->id);
+	s->started_ns = wall_ns();
 	s->slot = m->slot;
 	s->box_uid = m->reg->cfg->uid_base + 1 + 2 * m->slot;
 	c = sandbox_save(s, e);

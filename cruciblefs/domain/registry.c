@@ -60,9 +60,13 @@ struct sandbox *registry_by_uuid(struct registry *r, const char *uuid)
 
 struct sandbox *registry_by_machine(struct registry *r, const char *id)
 {
-	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (!strcmp(s->machine, id))
-			return s;
+	struct sandbox *const lists[] = { r->first, r->hidden };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (struct sandbox *s = lists[i]; s; s = s->next) {
+			if (!strcmp(s->machine, id))
+				return s;
+		}
 	}
 	return NULL;
 }
@@ -217,6 +221,7 @@ struct registry *registry_free(struct registry *r)
 	ingest_stop(r);
 	snapshots_free_all(r);
 	store_end(r);
+	strays_free(r);
 	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
 	loop_del(r->loop, &r->shutdown_timer);
