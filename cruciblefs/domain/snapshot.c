@@ -322,6 +322,7 @@ void snapshots_sweep(struct registry *r)
 		snapshot_remove_dir(p);
 		take_out(r, p);
 		any = true;
+		next = r->first_snapshot; /* what it was a difference to may be needed no more */
 	}
 	if (any)
 		store_gc_soon(r);
