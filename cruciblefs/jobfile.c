@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files whose write makes something that takes a while, and returns when it is there: run/<id>/snapshot and
- * snapshots/<id>/fork. The one write is the whole order. Interrupted, the write returns EINTR and the work goes on; with
- * O_NONBLOCK it returns at once. What went wrong, the object's `error` says. */
+ * snapshots/<id>/fork. The one write is the whole order. Interrupted, the write returns EINTR and the work goes on;
+ * with O_NONBLOCK it returns at once. What went wrong, the object's `error` says. */
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/snapshot.h"
@@ -93,7 +93,7 @@ static void job_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handl
 		code = err_set(&e, -EINVAL, "%s: a NUL byte", a->entry->name);
 	else if (!(order = order_of(data, size)))
 		code = -ENOMEM;
-	if (code == 0 && order[0])
+	if (code == 0 && order && order[0])
 		code = a->entry->begin(a, who, order, &job, &e);
 	free(order);
 	if (code < 0) {

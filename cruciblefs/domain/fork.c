@@ -205,9 +205,14 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 	struct names *names = malloc(sizeof(*names));
 	struct fork *f = calloc(1, sizeof(*f));
 	struct snapshot_job *j = names && f ? job_new(p->reg) : NULL;
-	int k = j ? 0 : err_set(e, -ENOMEM, "snapshot %s: fork: no memory", p->name);
+	int k = 0;
 
-	if (!k && who->uid && who->uid != p->owner.uid)
+	if (!j || !names || !f) {
+		free(names);
+		free(f);
+		return err_set(e, -ENOMEM, "snapshot %s: fork: no memory", p->name);
+	}
+	if (who->uid && who->uid != p->owner.uid)
 		k = err_set(e, -EPERM, "snapshot %s: fork: it is uid %u's; only its owner and root may", p->name,
 			    p->owner.uid);
 	if (!k && (!disk_only || p->status == SNAPSHOT_CAPTURING))
@@ -228,10 +233,8 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 			snapshot_unref(p);
 	}
 	if (k < 0) {
-		if (j) {
-			snapshot_job_drop(j);
-			snapshot_job_drop(j);
-		}
+		snapshot_job_drop(j);
+		snapshot_job_drop(j);
 		free(f);
 	} else {
 		keep_batch(p, names);
