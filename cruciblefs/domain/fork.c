@@ -47,7 +47,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 {
 	while (*(text += strspn(text, " \t\r\n"))) {
 		size_t len = strcspn(text, " \t\r\n");
-		char *to = ret->name[ret->n];
+		char *to;
 		int k;
 
 		if (ret->n == FORK_MAX)
@@ -55,6 +55,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 		if (len > CFS_NAME_MAX)
 			return err_set(e, -ENAMETOOLONG, "snapshot %s: fork: %.64s…: a name has at most %u characters",
 				       p->name, text, CFS_NAME_MAX);
+		to = ret->name[ret->n];
 		memcpy(to, text, len);
 		to[len] = '\0';
 		k = cfs_name_check(to);
