@@ -375,18 +375,21 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 	struct registry *r = s->reg;
 	struct capture *c = calloc(1, sizeof(*c));
 	struct snapshot *p = snapshot_new(r);
-	int k = c && p ? 0 : err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
+	int k;
 
-	if (!k) {
-		p->hidden = key != NULL;
-		p->owner = *who;
-		p->status = SNAPSHOT_CAPTURING;
-		snprintf(p->name, sizeof(p->name), "%s", name);
-		snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
-		k = registry_make_uuid(p->uuid);
-		if (k < 0)
-			err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
+	if (!c || !p) {
+		free(c);
+		snapshot_unref(p);
+		return err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
 	}
+	p->hidden = key != NULL;
+	p->owner = *who;
+	p->status = SNAPSHOT_CAPTURING;
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
+	k = registry_make_uuid(p->uuid);
+	if (k < 0)
+		err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
 	if (!k)
 		k = describe(p, s, e);
 	if (!k && (k = note_running(p, s)) < 0)
@@ -396,7 +399,7 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 	if (!k && (k = snapshot_open_state(p, true)) < 0)
 		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
 	if (k < 0) {
-		if (p && p->uuid[0])
+		if (p->uuid[0])
 			snapshot_remove_dir(p);
 		free(c);
 		snapshot_unref(p);

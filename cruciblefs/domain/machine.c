@@ -358,14 +358,13 @@ int machine_new(struct registry *r, const struct machine_plan *p,
 {
 	struct machine *m = calloc(1, sizeof(*m));
 	struct machine_making *k = calloc(1, sizeof(*k));
-	int c = m && k ? 0 : err_set(e, -ENOMEM, "no memory");
+	int c;
 
-	if (!c && !r->launcher)
-		c = err_set(e, -EIO, "the launcher is gone; restart the daemon");
-	if (c < 0) {
+	if (!m || !k || !r->launcher) {
 		free(m);
 		free(k);
-		return c;
+		return r->launcher ? err_set(e, -ENOMEM, "no memory")
+				   : err_set(e, -EIO, "the launcher is gone; restart the daemon");
 	}
 	*m = (struct machine){ .reg = r,
 			       .generic = p->generic,

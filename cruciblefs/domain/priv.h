@@ -140,8 +140,8 @@ struct registry {
 	struct peer *pager; /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
-	struct fork *forks;	    /* batches that come up */
-	struct ingest *ingest;	    /* one is on its way into the store */
+	struct fork *forks;    /* batches that come up */
+	struct ingest *ingest; /* one is on its way into the store */
 	loop_id ingest_timer;
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;

@@ -314,7 +314,7 @@ int registry_create_from(struct registry *r, const char *name, struct snapshot *
 
 	if (!k)
 		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
-	if (k < 0)
+	if (k < 0 || !s)
 		return k;
 	if (p) {
 		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);

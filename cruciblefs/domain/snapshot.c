@@ -370,6 +370,7 @@ void snapshots_sweep(struct registry *r)
 			continue;
 		}
 		any = true;
+		next = r->first_snapshot; /* what it was a difference to may be needed no more */
 	}
 	if (any)
 		store_gc_soon(r);
