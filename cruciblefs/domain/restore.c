@@ -21,6 +21,8 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 #include "snapstore/stored/stored.h"
 
+#define FAILED_LOADS_MAX 2u /* one after the other; a single one may have lost its engine for any reason */
+
 enum {
 	NEED_TEMPLATE = 1,
 	NEED_DISK = 2,
@@ -92,14 +94,6 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		return;
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	sandbox_ref(s);
-	if (code == -EBADMSG || code == -ENOENT) {
-		snapshot_ref(p);
-		if (p->hidden)
-			snapshot_destroy(p, NULL); /* made anew */
-		else
-			snapshot_set_status(p, SNAPSHOT_DAMAGED, e.msg);
-		snapshot_unref(p);
-	}
 	restore_let_go(o);
 	if (cold) {
 		log_warn("sandbox=%s uuid=%s event=not-restored error=\"%s\" next=boots-cold", s->name, s->uuid, e.msg);
@@ -109,6 +103,21 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		sandbox_down(s, e.msg);
 	}
 	sandbox_unref(s);
+}
+
+/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) */
+static void blame_snapshot(struct restore *o, int code, const char *step, const char *words)
+{
+	struct snapshot *p = o->p;
+	struct err e = { 0 };
+
+	if (code != -EBADMSG && code != -ENOENT)
+		return;
+	err_set(&e, code, "%s: %s", step, words);
+	if (p->hidden)
+		snapshot_destroy(p, NULL); /* made anew */
+	else
+		snapshot_set_status(p, SNAPSHOT_DAMAGED, e.msg);
 }
 
 /* An answer came: is it still wanted? False: @o may be gone. */
@@ -147,6 +156,10 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 
 	(void)r;
 	(void)m;
+	/* A prepared snapshot that loads no more must not be in every start's way. */
+	o->p->failed_loads = code < 0 && o->s ? o->p->failed_loads + 1 : 0;
+	if (o->p->hidden && o->p->failed_loads >= FAILED_LOADS_MAX && !o->p->gone)
+		snapshot_destroy(o->p, NULL);
 	if (!answered(o, code, "loading its state", words))
 		return;
 	s = o->s;
@@ -276,6 +289,8 @@ static void on_template(void *arg, int code, const char *words, struct wire_rd *
 
 	size_t left = wire_left(r);
 
+	if (o->s)
+		blame_snapshot(o, code, "its memory", words);
 	if (!answered(o, code, "its memory", words))
 		return;
 	if (m->nfds < 1 || left < 4 || buf_add(&o->ranges, wire_raw(r, left), left) < 0) {
@@ -292,6 +307,8 @@ static void on_disk(void *arg, int code, const char *words, struct wire_rd *r, s
 
 	(void)r;
 	(void)m;
+	if (o->s)
+		blame_snapshot(o, code, "its disk", words);
 	if (answered(o, code, "its disk", words))
 		got(o, NEED_DISK);
 }
@@ -337,6 +354,8 @@ static void on_state(void *arg, int code, const char *words, struct wire_rd *r, 
 	struct restore *o = arg;
 
 	(void)r;
+	if (o->s)
+		blame_snapshot(o, code, "its state", words);
 	if (!answered(o, code, "its state", words))
 		return;
 	if (m->nfds < 1) {
