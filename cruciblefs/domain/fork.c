@@ -11,6 +11,7 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 
 struct fork {
+	struct fork *next;  /* in the registry */
 	struct waiter w;    /* on the sandbox that is waited for now */
 	struct snapshot *p; /* a reference */
 	struct snapshot_job *job;
@@ -102,12 +103,23 @@ static void keep_batch(struct snapshot *p, const struct names *names)
 /* -- the batch --------------------------------------------------------------------------------------------------------
  */
 
+static void take_out(struct fork *f)
+{
+	struct fork **at = &f->p->reg->forks;
+
+	while (*at && *at != f)
+		at = &(*at)->next;
+	if (*at)
+		*at = f->next;
+}
+
 static void finish(struct fork *f, int code, const char *words)
 {
 	struct registry *r = f->p->reg;
 	struct err e = { 0 };
 
 	waitq_del(&f->w);
+	take_out(f);
 	if (code < 0) {
 		err_set(&e, code, "snapshot %s: fork: %s; none was made", f->p->name, words);
 		snapshot_fail(f->p, &f->who, &e);
@@ -121,6 +133,23 @@ static void finish(struct fork *f, int code, const char *words)
 	snapshot_changed(f->p);
 	snapshot_unref(f->p);
 	free(f);
+	snapshots_sweep(r); /* it may have been removed meanwhile */
+}
+
+/* What has come up stays, for the next daemon. */
+void forks_end(struct registry *r)
+{
+	while (r->forks) {
+		struct fork *f = r->forks;
+
+		take_out(f);
+		waitq_del(&f->w);
+		for (size_t i = 0; i < f->n; i++)
+			sandbox_unref(f->made[i]);
+		job_end(f->job, -ECANCELED, "the daemon ends");
+		snapshot_unref(f->p);
+		free(f);
+	}
 }
 
 /* Look at the sandboxes in order, from the one that was not up last time. May free @f. */
@@ -207,6 +236,8 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 		free(f);
 	} else {
 		keep_batch(p, names);
+		f->next = p->reg->forks;
+		p->reg->forks = f;
 		look(f);
 		*ret = j;
 	}

@@ -431,11 +431,14 @@ static int exchange_dirs(struct machine *m, struct sandbox *s)
 		return -errno;
 	if (renameat2(dir, "box", s->dirfd, "box", RENAME_EXCHANGE) < 0)
 		return -errno;
-	if (renameat(dir, "box/exec", s->dirfd, "box/exec") < 0)
-		return -errno;
 	box = openat(s->dirfd, "box", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (box < 0)
-		return -errno;
+	if (box < 0 || renameat(dir, "box/exec", s->dirfd, "box/exec") < 0) {
+		int c = -errno;
+
+		/* The machine goes with its directory: the sandbox's commands must not be in it. */
+		renameat2(dir, "box", s->dirfd, "box", RENAME_EXCHANGE);
+		return c;
+	}
 	fd_close(&s->boxfd);
 	s->boxfd = take_fd(&box);
 	return 0;

@@ -8,7 +8,8 @@
  * (START) went along, so it greets the guest and says READY, which is the end as boxlink.c sees it.
  *
  * Before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it boots
- * cold instead. After that, a failure ends the start.
+ * cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
+ * next start goes on from the snapshot, not from its disk alone.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -52,11 +53,14 @@ static void release(struct restore *o)
 {
 	if (o->asked || o->s || o->m)
 		return;
+	struct registry *r = o->reg;
+
 	fd_close(&o->template_fd);
 	fd_close(&o->state_fd);
 	buf_fini(&o->ranges);
 	snapshot_unref(o->p);
 	free(o);
+	snapshots_sweep(r); /* it may have been removed meanwhile */
 }
 
 static void disk_remove(struct registry *r, const char *disk)
@@ -83,7 +87,8 @@ void restore_let_go(struct restore *o)
 	release(o);
 }
 
-static void fail(struct restore *o, int code, const char *step, const char *words)
+/* @damage: it is about what is kept of the snapshot, which cannot be read if the code says so. */
+static void fail_of(struct restore *o, int code, const char *step, const char *words, bool damage)
 {
 	struct sandbox *s = o->s;
 	struct snapshot *p = o->p;
@@ -94,6 +99,14 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		return;
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	sandbox_ref(s);
+	if (damage && (code == -EBADMSG || code == -ENOENT)) {
+		snapshot_ref(p);
+		if (p->hidden)
+			snapshot_destroy(p, NULL); /* made anew */
+		else
+			snapshot_set_status(p, SNAPSHOT_DAMAGED, e.msg);
+		snapshot_unref(p);
+	}
 	restore_let_go(o);
 	if (cold) {
 		log_warn("sandbox=%s uuid=%s event=not-restored error=\"%s\" next=boots-cold", s->name, s->uuid, e.msg);
@@ -105,22 +118,13 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 	sandbox_unref(s);
 }
 
-/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) */
-static void blame_snapshot(struct restore *o, int code, const char *step, const char *words)
+static void fail(struct restore *o, int code, const char *step, const char *words)
 {
-	struct snapshot *p = o->p;
-	struct err e = { 0 };
-
-	if (code != -EBADMSG && code != -ENOENT)
-		return;
-	err_set(&e, code, "%s: %s", step, words);
-	if (p->hidden)
-		snapshot_destroy(p, NULL); /* made anew */
-	else
-		snapshot_set_status(p, SNAPSHOT_DAMAGED, e.msg);
+	fail_of(o, code, step, words, false);
 }
 
-/* An answer came: is it still wanted? False: @o may be gone. */
+/* An answer came: is it still wanted? False: @o may be gone. Before the machine is there, pager and store tell of what
+ * they keep. */
 static bool answered(struct restore *o, int code, const char *step, const char *words)
 {
 	o->asked--;
@@ -130,7 +134,7 @@ static bool answered(struct restore *o, int code, const char *step, const char *
 	}
 	if (code < 0) {
 		o->asked++; /* it must outlive fail() */
-		fail(o, code, step, words);
+		fail_of(o, code, step, words, !o->given);
 		o->asked--;
 		release(o);
 		return false;
@@ -158,13 +162,14 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 	(void)m;
 	/* A prepared snapshot that loads no more must not be in every start's way. */
 	o->p->failed_loads = code < 0 && o->s ? o->p->failed_loads + 1 : 0;
-	if (o->p->hidden && o->p->failed_loads >= FAILED_LOADS_MAX && !o->p->gone)
+	if (o->p->hidden && o->p->failed_loads >= FAILED_LOADS_MAX)
 		snapshot_destroy(o->p, NULL);
 	if (!answered(o, code, "loading its state", words))
 		return;
 	s = o->s;
 	o->s = NULL;
 	s->restore = NULL; /* READY comes by itself */
+	s->disk_unused = false;
 	sandbox_unref(s);
 	release(o);
 }
@@ -241,6 +246,7 @@ static void second(struct restore *o)
 	snprintf(s->template, sizeof(s->template), "%s", o->p->uuid);
 	snprintf(s->origin, sizeof(s->origin), "%s", o->p->uuid);
 	snprintf(s->disk, sizeof(s->disk), "%s", o->disk);
+	s->disk_unused = !o->p->hidden; /* a prepared one that does not load can be booted */
 	snprintf(s->bootid, sizeof(s->bootid), "%s", o->p->bootid);
 	snprintf(s->base, sizeof(s->base), "%s", o->p->base);
 	o->missing = SECOND;
@@ -289,8 +295,6 @@ static void on_template(void *arg, int code, const char *words, struct wire_rd *
 
 	size_t left = wire_left(r);
 
-	if (o->s)
-		blame_snapshot(o, code, "its memory", words);
 	if (!answered(o, code, "its memory", words))
 		return;
 	if (m->nfds < 1 || left < 4 || buf_add(&o->ranges, wire_raw(r, left), left) < 0) {
@@ -307,8 +311,6 @@ static void on_disk(void *arg, int code, const char *words, struct wire_rd *r, s
 
 	(void)r;
 	(void)m;
-	if (o->s)
-		blame_snapshot(o, code, "its disk", words);
 	if (answered(o, code, "its disk", words))
 		got(o, NEED_DISK);
 }
@@ -354,8 +356,6 @@ static void on_state(void *arg, int code, const char *words, struct wire_rd *r, 
 	struct restore *o = arg;
 
 	(void)r;
-	if (o->s)
-		blame_snapshot(o, code, "its state", words);
 	if (!answered(o, code, "its state", words))
 		return;
 	if (m->nfds < 1) {

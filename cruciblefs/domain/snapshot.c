@@ -194,14 +194,6 @@ void snapshots_free_all(struct registry *r)
 		take_out(r, r->first_snapshot);
 }
 
-/* One that never came to be. */
-void snapshot_delist(struct snapshot *p)
-{
-	p->gone = true;
-	snapshot_changed(p);
-	take_out(p->reg, p);
-}
-
 /* -- what happens to one ---------------------------------------------------------------------------------------------
  */
 
@@ -338,6 +330,9 @@ void snapshots_sweep(struct registry *r)
 	struct snapshot *next;
 	bool any = false;
 
+	/* Both have to be told, or they would keep it for ever: when they are back (relink.c). */
+	if (!registry_peers_are_up(r))
+		return;
 	for (struct snapshot *p = r->first_snapshot; p; p = next) {
 		struct ask a;
 

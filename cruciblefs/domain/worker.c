@@ -103,3 +103,23 @@ struct worker *worker_free(struct worker *k)
 	free(k);
 	return NULL;
 }
+
+/* Who asked for it frees it. Answers of its box, which others may wait for, come first. */
+void workers_end(struct registry *r)
+{
+	struct sandbox *s = r->hidden;
+
+	while (s) {
+		struct boxlink *link = s->link;
+
+		s->link = NULL;
+		boxlink_free(link);
+		s = link ? r->hidden : s->next; /* the table may have changed */
+	}
+	while (r->hidden && r->hidden->waitq.first) {
+		struct waiter *w = r->hidden->waitq.first;
+
+		r->hidden->status = SBX_FAILED;
+		w->fn(w);
+	}
+}

@@ -81,11 +81,14 @@ outcome "$MNT/store/verify"
 assert_rec status '"ok"' damaged 0
 
 # -- and while a fork writes: its machine waits or its command fails, the others do not notice
-put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=300; sync; echo over","timeout_s":100}'
+put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=60; sync; echo over","timeout_s":100}'
 fill
 assert_file "$RUN/a/status" ready
 bounded ls -lR "$RUN" "$SNAPS" >/dev/null
+stands() { [ "$(cat "$RUN/c/status")" = paused ] || [ "$(cat "$RUN/c/exec/latest/status")" = "done" ]; }
+wait_for "the one that writes to stand still" stands
 free
+[ "$(cat "$RUN/c/status")" != paused ] || echo resume >"$RUN/c/ctl"
 run a 'echo beside'
 assert_rec stdout '"beside\n"'
 await c

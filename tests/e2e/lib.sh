@@ -486,9 +486,16 @@ error_of() { # DIRECTORY of a sandbox or a snapshot
 	timeout 5 cat "$1/error" || :
 }
 
-take() { # SANDBOX NAME: a snapshot, and back when it can be forked
+# A snapshot, and back when it can be forked. A guest that a busy host gave no time to freeze goes on and is asked again.
+take() { # SANDBOX NAME
+	local try
+
 	echo "$2" >"$DIR/.name"
-	bounded dd if="$DIR/.name" of="$RUN/$1/snapshot" conv=notrunc status=none || fail "snapshot $2 of $1: $(error_of "$RUN/$1")"
+	for try in 1 2 3 4 5; do
+		bounded dd if="$DIR/.name" of="$RUN/$1/snapshot" conv=notrunc status=none && return
+		[[ $(error_of "$RUN/$1") == *'did not freeze'* ]] || break
+	done
+	fail "snapshot $2 of $1, try $try: $(error_of "$RUN/$1")"
 }
 
 fork_of() { # SNAPSHOT NAME…: in one write; all of them or none. A number alone makes so many.

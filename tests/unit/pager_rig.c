@@ -648,6 +648,7 @@ int rig_snapshot(struct pager_rig *r, struct rig_machine *m, const char *from, c
 	t.fd = ret->fds[0];
 	wire_put_str(&b, m->id);
 	wire_put_str(&b, to);
+	wire_put_str(&b, m->disk);
 	if (rig_ask(r, PAGER_CAPTURE, &b, NULL, 0, ret) == 0) {
 		wire_rd_init(&rd, ret->data, ret->len);
 		wire_u64(&rd);

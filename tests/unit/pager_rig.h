@@ -75,6 +75,7 @@ struct rig_machine {
 	pid_t pid;
 	int sock;
 	char id[PG_UUID_LEN + 1];
+	char disk[PG_UUID_LEN + 1]; /* frozen with its memory; "": none */
 	uint64_t base;
 	uint32_t pages;
 	int uffd, mem, pagemap; /* the box's copies */

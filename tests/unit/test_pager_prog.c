@@ -132,6 +132,7 @@ static void test_the_confined_program_does_it_all(void **state)
 	disk = join("export-1");
 	memset(block, 7, sizeof(block));
 	assert_int_equal(nbd_do(disk, NBD_CMD_WRITE, 0, 8192, 4096, block), 0);
+	snprintf(m.disk, sizeof(m.disk), "%s", m.id);
 	assert_int_equal(rig_snapshot(&rig, &m, uuid[0], uuid[1], &y), 0);
 	rig_close(&y);
 	assert_int_equal(rig_template(&rig, uuid[1], PAGES, &t), 0);
