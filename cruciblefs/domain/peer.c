@@ -422,10 +422,12 @@ void *peer_call_arg(const struct peer *p, uint32_t id)
 
 void peer_quit(struct peer *p, uint16_t type)
 {
-	if (p->state == UP)
+	if (p->state == UP) {
 		msgconn_send(p->conn, type, 0, NULL, 0, NULL, 0);
-	else if (p->state == GREETING)
-		fail(p, -ECANCELED, "told to end", "");
+	} else if (p->state == GREETING) {
+		p->conn = msgconn_free(p->conn);
+		calls_drop(&p->calls);
+	}
 	loop_del(p->setup.loop, &p->timer);
 	p->state = STOPPED;
 }

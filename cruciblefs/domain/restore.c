@@ -13,6 +13,8 @@
 #include "base/log.h"
 #include "cruciblefs/domain/revive.h"
 
+#define FAILED_LOADS_MAX 2u /* one after the other; a single one may have lost its engine for any reason */
+
 struct restore {
 	struct sandbox *s;  /* a reference; s->restore is us */
 	struct snapshot *p; /* a reference */
@@ -30,18 +32,21 @@ void restore_let_go(struct restore *o)
 	sandbox_unref(s);
 }
 
-/* Before the machine is the sandbox's, pager and store tell of what they keep of the snapshot: it cannot be read if the code
- * says so. */
 static void fail(struct restore *o, int code, const char *step, const char *words)
 {
 	struct sandbox *s = sandbox_ref(o->s);
 	struct snapshot *p = snapshot_ref(o->p);
-	bool given = revive_given(o->v), cold = p->hidden && !given;
+	bool given = revive_given(o->v), cold = p->hidden && !given, kept = revive_blames(o->v);
 	struct err e = { 0 };
 
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	restore_let_go(o);
-	if (!given && (code == -EBADMSG || code == -ENOENT)) {
+	p->failed_loads += given;
+	/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) A prepared one that
+	 * loads no more must not be in every start's way. */
+	if (p->hidden && p->failed_loads >= FAILED_LOADS_MAX && !p->gone) {
+		snapshot_destroy(p, NULL);
+	} else if (kept && (code == -EBADMSG || code == -ENOENT)) {
 		if (p->hidden)
 			snapshot_destroy(p, NULL); /* made anew */
 		else
@@ -91,6 +96,7 @@ static void on_end(void *arg, int code, const char *step, const char *words)
 	}
 	o->s->attached = true;
 	o->s->disk_unused = false;
+	o->p->failed_loads = 0;
 	restore_let_go(o); /* READY comes by itself */
 }
 

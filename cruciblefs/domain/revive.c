@@ -39,6 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	bool hold, given, failed, let_go;
+	bool blames; /* a part of the snapshot could not be had */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
 	unsigned asked;		       /* answers that are on their way, and calls of ours on the stack */
@@ -296,6 +297,7 @@ static void on_template(void *arg, int code, const char *words, struct wire_rd *
 	struct revival *v = arg;
 	size_t left = wire_left(r);
 
+	v->blames |= code < 0;
 	if (!answered(v, code, "its memory", words))
 		return;
 	if (m->nfds < 1 || left < 4 || buf_add(&v->ranges, wire_raw(r, left), left) < 0) {
@@ -312,6 +314,7 @@ static void on_disk(void *arg, int code, const char *words, struct wire_rd *r, s
 
 	(void)r;
 	(void)m;
+	v->blames |= code < 0;
 	if (answered(v, code, "its disk", words))
 		got(v, NEED_DISK);
 }
@@ -358,6 +361,7 @@ static void on_state(void *arg, int code, const char *words, struct wire_rd *r, 
 	struct revival *v = arg;
 
 	(void)r;
+	v->blames |= code < 0;
 	if (!answered(v, code, "its state", words))
 		return;
 	if (m->nfds < 1) {
@@ -496,6 +500,11 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e)
 const struct snapshot *revive_snapshot(const struct revival *v)
 {
 	return v->p;
+}
+
+bool revive_blames(const struct revival *v)
+{
+	return v->blames;
 }
 
 bool revive_given(const struct revival *v)

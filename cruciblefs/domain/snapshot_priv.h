@@ -51,7 +51,8 @@ struct snapshot {
 	char *batch;		  /* names of the last fork, lines */
 	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
-	bool busy; /* verify runs */
+	bool busy;	       /* verify runs */
+	unsigned failed_loads; /* one after the other */
 };
 
 /* One caller waits for its end. */

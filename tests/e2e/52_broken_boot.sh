@@ -87,12 +87,16 @@ rmdir "$RUN/nodisk"
 run a 'echo fine'
 assert_rec exit_code 0 stdout '"fine\n"'
 
-# Its profile is gone when it starts again.
+# Its profile is gone when it starts again: it has a disk of its own by now. A new one has not.
 echo stop >"$RUN/a/ctl"
 wait_status a stopped
 mv "$STORE/profiles/tiny" "$DIR/tiny"
-run a 'echo never'
+run a 'echo without its profile'
+assert_rec exit_code 0 stdout '"without its profile\n"'
+new_sandbox b
+run b 'echo never'
 assert_rec exit_code -1 error '=~crucible profile build tiny'
+rmdir "$RUN/b"
 mv "$DIR/tiny" "$STORE/profiles/tiny"
 run a 'echo fine again'
 assert_rec exit_code 0

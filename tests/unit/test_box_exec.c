@@ -672,6 +672,30 @@ static void test_timeout_is_kept_by_the_host(void **state)
 	rig_free(r);
 }
 
+/* A busy guest that has not begun to run it yet is given a while; the time counts from then. */
+static void test_timeout_counts_from_a_late_start(void **state)
+{
+	struct rig *r = rig_new(false);
+	struct fake_exec *x;
+	uint64_t n, begun;
+
+	(void)state;
+	r->tuning.kill_grace_ms = 1;
+	r->on_exec = NULL; /* not even begun */
+	rig_begin(r);
+	rig_boot(r);
+	n = rig_exec(r, "{\"argv\":[\"sleep\",\"9\"],\"timeout_s\":0.05}");
+	UNTIL(r, (x = agent_exec(r, 0)) && x->begun);
+	begun = now_ns();
+	UNTIL(r, now_ns() - begun > 100000000u);
+	assert_int_equal(x->kills, 0);
+	exec_started(x);
+	rig_done(r, n);
+	record_true(r, n, "timed_out", true);
+	assert_true(now_ns() - begun > 150000000u);
+	rig_free(r);
+}
+
 static void test_timeout_of_the_sandbox(void **state)
 {
 	struct rig *r = rig_new(false);
@@ -757,6 +781,7 @@ int main(void)
 		cmocka_unit_test(test_one_that_does_not_read_delays_nobody),
 		cmocka_unit_test(test_set_env_and_name),
 		cmocka_unit_test(test_timeout_is_kept_by_the_host),
+		cmocka_unit_test(test_timeout_counts_from_a_late_start),
 		cmocka_unit_test(test_timeout_of_the_sandbox),
 		cmocka_unit_test(test_the_agents_timeout),
 		cmocka_unit_test(test_what_the_agent_claims_is_cleaned),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sandboxes that go on from their profile's prepared snapshot: what arrives while they are on their way. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,11 +81,68 @@ static void test_what_comes_while_it_goes_on_waits_for_it(void **state)
 	assert_true(fakes_traced("P:TEMPLATE B:MEMORY B:LOAD "));
 }
 
+/* One that starts and gets as far as it gets. */
+static enum sandbox_status start(struct world *w, const char *name)
+{
+	struct sandbox *s = make(w, name);
+	struct err e = { 0 };
+	enum sandbox_status is;
+
+	fakes.trace[0] = '\0';
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+	until(w, sandbox_status(s) != SBX_STARTING);
+	is = sandbox_status(s);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+	return is;
+}
+
+static void test_a_missing_engine_is_no_damage(void **state)
+{
+	struct world *w = *state;
+
+	prepare(w);
+	w->fake.refuse_spawn = -ENOENT;
+	assert_int_equal(start(w, "a"), SBX_FAILED);
+	w->fake.refuse_spawn = 0;
+	assert_int_equal(start(w, "b"), SBX_READY);
+	assert_true(fakes_traced("P:TEMPLATE B:LOAD "));
+}
+
+static void test_what_loads_no_more_is_made_anew(void **state)
+{
+	struct world *w = *state;
+
+	prepare(w);
+	fakes.refuse[FAKE_BOX][BOX_LOAD] = -EIO;
+	assert_int_equal(start(w, "a"), SBX_FAILED);
+	assert_int_equal(start(w, "b"), SBX_FAILED);
+	assert_int_equal(start(w, "c"), SBX_READY); /* from the beginning */
+	assert_false(fakes_traced("B:LOAD "));
+}
+
+/* What the pager does not find is no failure of the start. */
+static void test_without_its_pages_it_boots(void **state)
+{
+	struct world *w = *state;
+
+	prepare(w);
+	fakes.refuse[FAKE_PAGER][PAGER_TEMPLATE] = -EBADMSG;
+	assert_int_equal(start(w, "a"), SBX_READY);
+	assert_false(fakes_traced("B:LOAD "));
+	fakes_obey();
+	assert_int_equal(start(w, "b"), SBX_READY);
+	assert_false(fakes_traced("P:TEMPLATE ")); /* it is not asked for again */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_what_comes_while_it_goes_on_waits_for_it, world_setup,
 						world_teardown),
+		cmocka_unit_test_setup_teardown(test_a_missing_engine_is_no_damage, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_what_loads_no_more_is_made_anew, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_without_its_pages_it_boots, world_setup, world_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,6 +62,14 @@ static void finish(struct cmd *c)
 	cmd_free(c);
 }
 
+/* How late "started" may be and still be waited for: well before the guest is lost. */
+static uint64_t start_late_ns(const struct queue *q)
+{
+	uint64_t most = (q->t.lost_after_ms - q->t.kill_grace_ms) * 1000000ull / 2;
+
+	return q->t.lost_after_ms < q->t.kill_grace_ms ? 0 : most < START_LATE_NS ? most : START_LATE_NS;
+}
+
 /* It runs from now on: the agent has been told. */
 static void begun(struct queue *q, struct cmd *c)
 {
@@ -75,7 +83,7 @@ static void begun(struct queue *q, struct cmd *c)
 	c->started_wall_ns = wall_ns();
 	c->started_at = now;
 	if (c->timeout_ns) {
-		c->kill_at = now + c->timeout_ns + q->t.kill_grace_ms * 1000000ull;
+		c->kill_at = now + start_late_ns(q) + c->timeout_ns + q->t.kill_grace_ms * 1000000ull;
 		c->lost_at = now + c->timeout_ns + q->t.lost_after_ms * 1000000ull;
 	}
 	queue_tell_progress(c, 0, true); /* 0: the first output is told at once */
@@ -134,7 +142,8 @@ static void on_started(void *arg, const char *script)
 {
 	struct cmd *c = arg;
 	struct queue *q = c->queue;
-	uint64_t late = queue_clock_ns(q) - c->started_at;
+	uint64_t now = queue_clock_ns(q), late = now - c->started_at,
+		 kill_at = now + c->timeout_ns + q->t.kill_grace_ms * 1000000ull;
 
 	if (c->told_started)
 		return;
@@ -147,11 +156,13 @@ static void on_started(void *arg, const char *script)
 			last++;
 		c->argv[last] = c->script_path;
 	}
-	/* The agent's deadline runs from here, so the host's does too; a large script takes its time to get there. */
+	/* The agent's deadline runs from here, so the host's does too; a large script takes its time to get there, and
+	 * so does a guest that shares a busy host. */
 	if (c->timeout_ns && !c->kill_timeout) {
-		late = late < START_LATE_NS ? late : START_LATE_NS;
-		c->kill_at = c->kill_at == NEVER ? NEVER : c->kill_at + late;
-		c->lost_at += late;
+		if (c->kill_at != NEVER && kill_at < c->kill_at)
+			c->kill_at = kill_at;
+		c->lost_at += late < START_LATE_NS ? late : START_LATE_NS;
+		queue_arm(q);
 	}
 }
 
