@@ -105,23 +105,22 @@ static int take_warm(struct sandbox *s, struct snapshot *p, const struct revive_
 {
 	struct revival *v = plan->cpu_percent || plan->io_bytes_per_s ? NULL : warm_take(s->reg, p, plan->disk_mib);
 	struct err e = { 0 };
-	bool given;
 	int k;
 
-	/* Its engine may have died just now. Then it is as if it had never been: see down.c. */
-	s->unproven = v != NULL;
-	k = v ? take(s, p, v, &e) : -ENOENT;
-	given = v && revive_given(v);
+	if (!v)
+		return -ENOENT;
+	s->unproven = true; /* before anything is sent to it */
+	k = take(s, p, v, &e);
+	s->unproven = revive_given(v);
 	revive_free(v);
-	s->unproven = given;
-	if (v && k < 0)
-		log_warn("sandbox=%s uuid=%s event=warm-machine-not-taken error=\"%s\" next=%s", s->name, s->uuid,
-			 e.msg, given ? "the-start-fails" : "another-is-made");
-	if (k < 0 && given) {
-		s->reg->n_failed_starts++;
-		sandbox_down(s, e.msg);
+	if (k == 0)
+		return 0;
+	if (s->unproven) {
+		sandbox_down(s, e.msg); /* which makes another one: down.c */
 		return 0;
 	}
+	log_warn("sandbox=%s uuid=%s event=warm-machine-not-taken error=\"%s\" next=another-is-made", s->name, s->uuid,
+		 e.msg);
 	return k;
 }
 
