@@ -7,11 +7,16 @@ BENCH_DIR   := tools/bench
 BENCH_NAMES := fs exec create idle
 
 # Built with everything else, so that a change elsewhere cannot break them unseen; not installed (neither bin nor libexec).
-PROGS += bench-turns bench-report bench-deep_ll
-bench-turns_SRCS := $(addprefix $(BENCH_DIR)/,turns.c op_file.c op_shell.c op_sandbox.c op_guestagent.c op_raw.c op_boot.c)
-bench-turns_LIBS := base
+PROGS += bench-turns bench-report bench-savestate bench-deep_ll
+bench-turns_SRCS := $(addprefix $(BENCH_DIR)/,turns.c op_file.c op_shell.c op_sandbox.c op_guestagent.c op_raw.c op_boot.c \
+	op_restore.c op_fork.c op_snapshot.c bare.c tree.c memory.c)
+bench-turns_LIBS := agentproto base
 bench-turns_PKGS := json-c
 bench-turns_DIR := bench
+bench-savestate_SRCS := $(addprefix $(BENCH_DIR)/,savestate.c bare.c)
+bench-savestate_LIBS := agentproto base
+bench-savestate_PKGS := json-c
+bench-savestate_DIR := bench
 bench-report_SRCS := $(BENCH_DIR)/report.c
 bench-report_LIBS := base
 bench-report_PKGS := json-c

@@ -154,24 +154,26 @@ facts_engine() { # SANDBOX that runs
 make_store() { # DIR
 	local part
 
-	mkdir -p "$1"
-	for part in boot profiles; do
-		cp -al "$OUT/store/$part" "$1/" 2>/dev/null || cp -a --reflink=auto --sparse=always "$OUT/store/$part" "$1/"
+	mkdir -p "$1/disks"
+	for part in boot profiles disks/bases; do
+		cp -al "$OUT/store/$part" "$1/$part" 2>/dev/null && continue
+		rm -rf "${1:?}/$part"
+		cp -a --reflink=auto --sparse=always "$OUT/store/$part" "$1/$part"
 	done
 }
 
 # A second one (for comparison) needs MNT, RUN and STORE of its own.
-start_daemon() { # sets DAEMON
+start_daemon() { # [OPTION…]: sets DAEMON and UID_BASE
 	local said='' pipe
 
-	make_store "$STORE"
+	[ -d "$STORE" ] || make_store "$STORE"
 	mkdir -p "$MNT"
+	UID_BASE=$((1600000000 + ($$ % 1000 * 2 + ${#PIDS[@]} % 2) * 65536))
 	: >"$DIR/crucible.conf"
 	rm -f "$DIR/ready"
 	mkfifo "$DIR/ready"
 	(cd / && exec "$BUILD/libexec/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --log-level warn \
-		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$((1600000000 + ($$ % 1000 * 2 + ${#PIDS[@]} % 2) * 65536))" \
-		--set "accel=${BENCH_ACCEL:-auto}" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
+		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$UID_BASE" --set "accel=${BENCH_ACCEL:-auto}" "$@" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
 	DAEMON=$!
 	PIDS+=("$DAEMON")
 	exec {pipe}<"$DIR/ready"
@@ -194,6 +196,30 @@ new_sandbox() { # NAME [FILE=VALUE…]
 	[[ $record == *'"exit_code":0,'* ]] || fail "${dir##*/}: the first command failed: $record"
 }
 
+# A snapshot; back when it can be forked. It is being stored meanwhile.
+take() { # SANDBOX NAME
+	echo "$2" >"$RUN/$1/snapshot" || fail "snapshot $2 of $1: $(cat "$RUN/$1/error")"
+}
+
+# A fork that is not measured: from now on the pool holds machines of its shape.
+warm_pool() { # SNAPSHOT
+	echo "warm-$1" >"$MNT/snapshots/$1/fork" || fail "fork of $1: $(cat "$MNT/snapshots/$1/error")"
+	destroy "warm-$1"
+}
+
+is_stored() { # SNAPSHOT
+	[ "$(cat "$MNT/snapshots/$1/status")" = ready ]
+}
+
+# A sandbox with all its processes.
+destroy() { # SANDBOX
+	local engine box
+
+	engine=$(engine_of "$1") box=$(box_of "$1")
+	rmdir "$RUN/$1"
+	until_true "the processes of $1 to end" eval "! kill -0 $engine && ! kill -0 $box"
+}
+
 # The process of a user id: each engine and each box has one of its own.
 pid_of_uid() { # UID
 	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # processes end meanwhile
@@ -208,7 +234,8 @@ box_of() { # SANDBOX
 	pid_of_uid "$(jq .isolation.box_uid "$RUN/$1/info.json")"
 }
 
-# The engine's own arguments, so that a baseline is the same machine: ENGINE_ARGV. Paths are those of the sandbox's root, here ours.
+# The engine's own arguments, so that a baseline is the same machine: ENGINE_ARGV. Paths are those of the sandbox's root, here ours; the
+# sandbox must have been booted cold (prepare=0), so that they name a kernel.
 engine_argv() { # SANDBOX
 	local pid
 
@@ -217,6 +244,38 @@ engine_argv() { # SANDBOX
 	mapfile -d '' -t ENGINE_ARGV <"/proc/$pid/cmdline"
 	ENGINE_ARGV[0]=$(command -v "${ENGINE_ARGV[0]##*/}")
 	ENGINE_ARGV=("${ENGINE_ARGV[@]/#\/boot\//$STORE/boot/}")
+}
+
+# A folder as bare.h wants it: the machine of ENGINE_ARGV, but its disk is an overlay of qcow2 over the profile's image instead of a block
+# device at the pager. RAM: memory-backend options in the place of the memfd's ("": as it is). MORE: further arguments; with them nothing is
+# booted, the machine goes on from a saved state.
+bare_dir() { # DIR PROFILE RAM [MORE…]
+	local dir=$1 profile=$2 ram=$3 i a
+	local -a argv=()
+
+	shift 3
+	mkdir -p "$dir"
+	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
+		a=${ENGINE_ARGV[i]}
+		case $a in
+		-kernel | -initrd | -append)
+			[ $# = 0 ] || {
+				i=$((i + 1))
+				continue
+			}
+			;;
+		-blockdev)
+			i=$((i + 1))
+			[[ ${ENGINE_ARGV[i]} == *node-name=disk0,* ]] || continue
+			argv+=(-add-fd fd=7,set=7 -blockdev)
+			a=driver=qcow2,node-name=disk0,discard=unmap,file.driver=file,file.filename=/dev/fdset/7
+			;;
+		memory-backend-memfd,*) [ -z "$ram" ] || a=$ram ;;
+		esac
+		argv+=("$a")
+	done
+	printf '%s\0' "${argv[@]}" "$@" >"$dir/argv"
+	[ -z "$profile" ] || qemu-img create -q -f qcow2 -F raw -b "$(realpath "$STORE/profiles/$profile/root.img")" "$dir/disk.new" 64G
 }
 
 # -- measuring ----------------------------------------------------------------------------------------------------------------

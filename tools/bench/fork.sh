@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A fork of a snapshot: to the first reply of its agent and to its first command's result, against QEMU that goes on from a saved state of the
+# same machine in the three ways that people have: all of the RAM from a stream (-incoming), an internal snapshot of its disk (-loadvm), a file
+# of RAM mapped private (x-ignore-shared; our own way without pool, pager and preload). Then the same for other sizes of RAM. See README.md.
+#
+#   tools/bench/fork.sh BUILD_DIR
+. "$(dirname "$0")/lib.sh"
+bench_begin fork "$@"
+POOL=2
+
+start_daemon --set prepare=0 --set "pool_size=$POOL"
+
+# The machine with so much RAM, of which FILL_MIB are random, beside what the guest needs for itself (60 MiB). Leaves snapshot s$1 and, for the
+# baselines, $DIR/$1/{full,loadvm,shared}.
+make_states() { # MEMORY_MIB FILL_MIB
+	local mib=$1 fill="head -c $2m /dev/urandom >/dev/shm/fill" a=a$1 d=$DIR/$1 k
+
+	say "a guest of $mib MiB, $2 MiB of it random; its snapshots"
+	new_sandbox "$a" "limits/memory_mib=$mib"
+	facts_engine "$a"
+	engine_argv "$a"
+	echo "$fill" >"$RUN/$a/cmd"
+	[[ $(cat "$RUN/$a/wait") == *'"exit_code":0,'* ]] || fail "$a: the memory was not filled"
+	take "$a" "s$mib"
+	line fact "guest.$mib.captured_bytes" "$(jq .sizes.captured_bytes "$MNT/snapshots/s$mib/info.json")"
+	destroy "$a"
+
+	bare_dir "$d/save" base "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/save/ram,share=on"
+	mv "$d/save/disk.new" "$d/save/disk"
+	"$BUILD/bench/bench-savestate" "$d/save" "true; $fill" || fail "no saved states of QEMU's own"
+	bare_dir "$d/full" '' '' -incoming fd:8
+	bare_dir "$d/loadvm" '' '' -loadvm s
+	bare_dir "$d/shared" '' "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/shared/ram,share=off" -incoming defer
+	for k in full shared; do
+		mv "$d/save/$k.state" "$d/$k/state"
+		mv "$d/save/$k.disk" "$d/$k/disk.new"
+	done
+	mv "$d/save/shared.ram" "$d/shared/ram"
+	mv "$d/save/loadvm.disk" "$d/loadvm/disk"
+	rm -f "$d/save/ram"
+	line fact "guest.$mib.full_state_bytes" "$(stat -c %s "$d/full/state")"
+}
+
+measure() { # CELL MEMORY_MIB ROUNDS [SUBJECT…]
+	local cell=$1 mib=$2 rounds=$3 d=$DIR/$2
+
+	shift 3
+	until_true "the snapshot to be stored" is_stored "s$mib" # else that is measured as well
+	warm_pool "s$mib"
+	line cell "$cell.reply" ns "guest of $mib MiB: echo x >fork until it returns; QEMU: from its start to the agent's answer"
+	line cell "$cell.result" ns "the same, to the end of its first command, \`true\`"
+	turns --rounds "$rounds" --text true --pool "$UID_BASE:$POOL" "$cell" "crucible=fork:$MNT:s$mib" "$@"
+}
+
+make_states 512 110
+D=$DIR/512
+measure fork 512 "$PAIRS" "full=restore:$D/full" "loadvm=restore:$D/loadvm" "shared=restore:$D/shared"
+line faster fork.reply crucible full 10
+line faster fork.reply crucible loadvm 10
+line faster fork.result crucible full "$([ "$(fact engine.accel)" = kvm ] && echo 5 || echo 3)"
+line faster fork.reply crucible shared 1
+line limit fork.reply crucible 16000000
+
+for mib in 256 2048; do
+	make_states $mib $((mib == 256 ? 70 : 110))
+	measure fork.$mib $mib $(((PAIRS + 2) / 3)) "full=restore:$DIR/$mib/full"
+	line faster fork.$mib.reply crucible full 10
+	rm -rf "${DIR:?}/$mib"
+done
+
+bench_end
