@@ -74,8 +74,7 @@ struct snap_edit *edit_free(struct snap_edit *d)
 	return NULL;
 }
 
-/* -- windows ----------------------------------------------------------------------------------------------------------
- */
+/* -- windows ------------------------------------------------------------------------------------------------------ */
 
 /* Where the newest copy is: -ENOENT nowhere. */
 static int locate(struct snap_edit *d, const struct snap_digest *x, struct spot *ret, struct err *e)
@@ -214,8 +213,7 @@ static int flush_window(struct snap_edit *d, struct err *e)
 	return n ? packer_frame(d->b->packer, d->out, SNAP_PAGE_BYTES, n, digests, e) : 0;
 }
 
-/* -- nodes ------------------------------------------------------------------------------------------------------------
- */
+/* -- nodes -------------------------------------------------------------------------------------------------------- */
 
 /* Where the digest of the open node of @level stands: in its parent, or it is the root. */
 static struct snap_digest *entry_of(struct snap_edit *d, unsigned level, uint64_t first)

@@ -37,8 +37,7 @@ static int progress(struct gc *g, uint64_t more, struct err *e)
 	return 0;
 }
 
-/* -- what is reached
- * ------------------------------------------------------------------------------------------------------ */
+/* -- what is reached ---------------------------------------------------------------------------------------- */
 
 static bool mark(struct gc *g, const struct snap_digest *d)
 {
@@ -103,8 +102,7 @@ static int mark_all(struct gc *g, struct err *e)
 	return r;
 }
 
-/* -- packs
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- packs -------------------------------------------------------------------------------------------------- */
 
 static uint64_t live_bytes(const struct pack *p)
 {
@@ -253,8 +251,7 @@ static int collect(struct gc *g, struct err *e)
 	return r;
 }
 
-/* -- what crashes left
- * ------------------------------------------------------------------------------------------------------ */
+/* -- what crashes left -------------------------------------------------------------------------------------- */
 
 static bool ends(const char *name, const char *suffix)
 {

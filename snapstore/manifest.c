@@ -32,8 +32,7 @@ void snap_manifest_fini(struct snap_manifest *m)
 	memset(m, 0, sizeof(*m));
 }
 
-/* -- text -------------------------------------------------------------------------------------------------------------
- */
+/* -- text --------------------------------------------------------------------------------------------------------- */
 
 static int sum(const void *data, size_t len, char hex[DIGEST_HEX], struct err *e)
 {
@@ -165,8 +164,7 @@ int snap_manifest_parse(const void *json, size_t len, struct snap_manifest *ret,
 	return 0;
 }
 
-/* -- files ------------------------------------------------------------------------------------------------------------
- */
+/* -- files -------------------------------------------------------------------------------------------------------- */
 
 int manifest_slurp(struct snap *s, const char *uuid, char **ret, size_t *ret_len, struct err *e)
 {

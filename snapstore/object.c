@@ -119,8 +119,7 @@ int snap_page_read(struct snap *s, const struct snap_digest *d, void *page, stru
 	return 0;
 }
 
-/* -- blobs ------------------------------------------------------------------------------------------------------------
- */
+/* -- blobs -------------------------------------------------------------------------------------------------------- */
 
 int snap_blob_put(struct snap_batch *b, const void *data, size_t len, struct snap_digest *ret, struct err *e)
 {

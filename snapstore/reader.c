@@ -95,8 +95,7 @@ int snap_reader_fd(const struct snap_reader *r)
 	return r->event_fd;
 }
 
-/* -- parts
- * ------------------------------------------------------------------------------------------------------------- */
+/* -- parts -------------------------------------------------------------------------------------------------- */
 
 static uint8_t *buf_take(struct snap_reader *r)
 {
@@ -221,8 +220,7 @@ static void begin_waiting(struct snap_reader *r)
 	}
 }
 
-/* -- jobs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- jobs --------------------------------------------------------------------------------------------------- */
 
 /* The part that reads the frame of @w, a new one when there is none. */
 static unsigned part_of(struct job *j, const struct where *w)

@@ -20,8 +20,7 @@
 #define SNAP_FILE_MODE	     0640
 #define SNAP_DIR_MODE	     0750
 
-/* -- packs (pack.c) ---------------------------------------------------------------------------------------------------
- */
+/* -- packs (pack.c) ----------------------------------------------------------------------------------------------- */
 
 struct pack { /* counted; one that was removed lives until its last read */
 	unsigned refs;
@@ -62,8 +61,7 @@ int packs_find(struct packs *p, const struct snap_digest *d, struct where *ret, 
 int packs_find_any(struct packs *p, const struct snap_digest *d, struct where *ret, struct err *e);
 void pack_name(uint64_t id, const char *suffix, char out[32]);
 
-/* -- writing one pack (packer.c)
- * ---------------------------------------------------------------------------------------- */
+/* -- writing one pack (packer.c) ---------------------------------------------------------------------------- */
 
 struct packer; /* one pack after another, each ended when it is large enough */
 int packer_new(struct snap *s, struct packer **ret, struct err *e);
@@ -78,8 +76,7 @@ uint64_t packer_bytes(const struct packer *p);	    /* packs and indexes, so far 
 /* Removes what packer_finish() has not made durable, and, with @undo, what it and the sizes have. NULL is fine. */
 struct packer *packer_free(struct packer *p, bool undo);
 
-/* -- the store (store.c, object.c)
- * ---------------------------------------------------------------------------------------- */
+/* -- the store (store.c, object.c) -------------------------------------------------------------------------- */
 
 struct snap {
 	int dirfd, packs_fd, manifests_fd, lock_fd;
@@ -109,8 +106,7 @@ int snap_object(struct snap *s, const struct snap_digest *d, bool checked, const
 		struct err *e);
 bool snap_uuid_ok(const char *uuid);
 
-/* -- a batch, for edits and blobs (batch.c)
- * ------------------------------------------------------------------------------- */
+/* -- a batch, for edits and blobs (batch.c) ----------------------------------------------------------------- */
 
 struct snap_batch {
 	struct snap *s;
@@ -130,8 +126,7 @@ int manifest_text(const struct snap_manifest *m, struct buf *out, struct err *e)
 /* The text of @uuid's, as it is. */
 int manifest_slurp(struct snap *s, const char *uuid, char **ret, size_t *ret_len, struct err *e);
 
-/* -- walking everything a snapshot needs (walk.c)
- * ------------------------------------------------------------------------- */
+/* -- walking everything a snapshot needs (walk.c) ----------------------------------------------------------- */
 
 struct walk_ops {
 	bool (*node)(void *arg, const struct snap_digest *d); /* false: not to be gone into (it was already) */

@@ -68,7 +68,7 @@ check-san: teststore ## the same under address and undefined-behaviour sanitizer
 .PHONY: san-programs
 san-programs: all $(TEST_UNIT) $(TEST_FUZZ)
 
-TSAN_UNIT := $(filter test_loop test_pool test_waitq test_log,$(UNIT))
+TSAN_UNIT := $(filter test_loop test_pool test_waitq test_log test_stored,$(UNIT))
 .PHONY: check-tsan
 check-tsan: ## what threads share (loop, pool, log) under the thread sanitizer
 	$(Q)$(MAKE) --no-print-directory CONFIG=tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))

@@ -56,8 +56,28 @@ struct line {
 	char *text;
 	size_t cap;
 	bool there;
-	const char *path; /* in text */
+	char *path; /* malloc'd, as long as the text: the name itself, with nothing escaped */
+	size_t len;
 };
+
+/* The listing has a newline as "\n", and a backslash, and in links a ">", behind a backslash. Its order is that of the
+ * names themselves. */
+static int take_path(struct line *l, const char *at)
+{
+	const char *end = l->text[0] == 'l' ? strstr(at, " -> ") : NULL;
+	char *path = realloc(l->path, strlen(at) + 1);
+
+	if (!path)
+		return -ENOMEM;
+	l->path = path;
+	for (l->len = 0; *at && at != end; at++) {
+		bool escaped = at[0] == '\\' && at[1];
+
+		at += escaped;
+		l->path[l->len++] = escaped && *at == 'n' ? '\n' : *at;
+	}
+	return 0;
+}
 
 /* "<type> <mode> <uid> <gid> <size> <mtime> <path>": the path is behind the sixth blank, and a link's target with it. */
 static void next_line(FILE *f, struct line *l)
@@ -76,27 +96,18 @@ static void next_line(FILE *f, struct line *l)
 			at = strchr(at, ' ');
 			at = at ? at + 1 : NULL;
 		}
-		if (!at)
+		if (!at || take_path(l, at) < 0)
 			continue;
-		l->path = at;
 		l->there = true;
 		return;
 	}
 }
 
-static size_t path_len(const char *path)
-{
-	const char *arrow = strstr(path, " -> ");
-
-	return arrow ? (size_t)(arrow - path) : strlen(path);
-}
-
 static int compare(const struct line *a, const struct line *b)
 {
-	size_t na = path_len(a->path), nb = path_len(b->path), n = na < nb ? na : nb;
-	int r = memcmp(a->path, b->path, n);
+	int r = memcmp(a->path, b->path, a->len < b->len ? a->len : b->len);
 
-	return r ? r : na < nb ? -1 : na > nb;
+	return r ? r : a->len < b->len ? -1 : a->len > b->len;
 }
 
 static void add(struct json_object *list, const struct line *l, bool *truncated)
@@ -104,7 +115,7 @@ static void add(struct json_object *list, const struct line *l, bool *truncated)
 	if (json_object_array_length(list) >= PATHS_MAX)
 		*truncated = true;
 	else
-		json_object_array_add(list, json_text(l->path, path_len(l->path)));
+		json_object_array_add(list, json_text(l->path, l->len));
 }
 
 static struct json_object *merge(struct diff *d)
@@ -141,7 +152,9 @@ static struct json_object *merge(struct diff *d)
 	added = changed = deleted = NULL;
 out:
 	free(old.text);
+	free(old.path);
 	free(new.text);
+	free(new.path);
 	json_object_put(added);
 	json_object_put(changed);
 	json_object_put(deleted);

@@ -12,14 +12,24 @@ test_waitq_SRCS := tests/unit/test_waitq.c
 test_waitq_LIBS := base
 test_config_SRCS := tests/unit/test_config.c cruciblefs/domain/config.c
 test_config_LIBS := base
-# The fake's launcher_call() is there before the archive's is looked for.
-test_domain_SRCS := tests/unit/test_domain.c tests/unit/domain_world.c tests/unit/fake_launcher.c
-test_domain_LIBS := cfsdomain launch vmm agentproto base
-test_domain_PKGS := json-c
+# The fakes' launcher_call() and peer_call() are there before the archive's are looked for. now_ns() is the test's own, so
+# that delays are there but need not be waited for.
+domain_WORLD := $(addprefix tests/unit/,domain_world.c fake_launcher.c fakes.c fake_peers.c fake_box.c)
+domain_WRAP := -Wl$(comma)--wrap=now_ns
+domain_NEW := test_domain_snapshot test_domain_restore test_domain_fork test_domain_relink
+domain_TESTS := test_domain $(domain_NEW)
+UNIT += $(domain_NEW)
+$(foreach t,$(domain_TESTS),$(eval $(t)_SRCS := tests/unit/$(t).c $(domain_WORLD) $(if $(filter test_domain,$(t)),,tests/unit/snapshot_fix.c))\
+	$(eval $(t)_LIBS := cfsdomain launch vmm agentproto base)$(eval $(t)_PKGS := json-c)$(eval $(t)_LDFLAGS := $(domain_WRAP)))
+
+UNIT += test_peer
+test_peer_SRCS := $(addprefix tests/unit/,test_peer.c peer_fix.c) cruciblefs/domain/peer.c
+test_peer_LIBS := launch base
+test_peer_LDFLAGS := $(domain_WRAP)
 
 # tests/unit/fault.c stands in for these calls of everything that is linked.
 FAULT_CALLS := malloc calloc realloc strdup write mkdirat renameat fsync fchmod fchmodat socketpair pipe2 openat64
-test_domain_fault_SRCS := $(addprefix tests/unit/,test_domain_fault.c domain_world.c fake_launcher.c fault.c)
+test_domain_fault_SRCS := $(domain_WORLD) $(addprefix tests/unit/,test_domain_fault.c fault.c)
 test_domain_fault_LIBS := cfsdomain launch vmm agentproto base
 test_domain_fault_PKGS := json-c
-test_domain_fault_LDFLAGS := $(addprefix -Wl$(comma)--wrap=,$(FAULT_CALLS))
+test_domain_fault_LDFLAGS := $(domain_WRAP) $(addprefix -Wl$(comma)--wrap=,$(FAULT_CALLS))

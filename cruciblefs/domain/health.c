@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 static int put_line(struct json_object *o, struct buf *out)
 {
@@ -19,6 +19,20 @@ static bool count_profile(void *arg, const char *name, uint64_t changed_ns)
 	(void)changed_ns;
 	json_object_array_add(arg, json_object_new_string(name));
 	return true;
+}
+
+/* The pager and the store: away, or served in a slower way than they could be. */
+static void add_peers(struct registry *r, struct json_object *degraded)
+{
+	const char *words = registry_peers_words(r);
+
+	if (words[0])
+		json_object_array_add(degraded, json_text(words, strlen(words)));
+	else if (!registry_peers_are_up(r))
+		json_object_array_add(degraded, json_object_new_string("pager or store: away, being started; machines "
+								       "that need a page wait"));
+	if (r->pager_degraded[0])
+		json_object_array_add(degraded, json_text(r->pager_degraded, strlen(r->pager_degraded)));
 }
 
 int registry_health_json(struct registry *r, struct buf *out)
@@ -46,10 +60,11 @@ int registry_health_json(struct registry *r, struct buf *out)
 				      json_object_new_string("profiles: none is built: crucible profile build base"));
 	if (free_mib < r->cfg->disk_floor_mib)
 		json_object_array_add(degraded, json_object_new_string("store: less free than disk_floor_mib"));
+	add_peers(r, degraded);
 	if (r->trial == TRIAL_DONE && r->accel == ACCEL_TCG)
 		json_object_array_add(degraded,
 				      json_object_new_string("accel: software emulation (tcg); see accel_reason"));
-	ready = r->launcher && json_object_array_length(profiles) && free_mib >= r->cfg->disk_floor_mib;
+	ready = r->launcher && registry_peers_are_up(r) && json_object_array_length(profiles) && free_mib >= r->cfg->disk_floor_mib;
 	json_object_object_add(o, "ready", json_object_new_boolean(ready));
 	json_object_object_add(o, "since", json_object_new_string(since));
 	json_object_object_add(o, "version", json_object_new_string(CRUCIBLE_VERSION));

@@ -65,6 +65,7 @@ static void fill(void *arg)
 	struct machine *m;
 	struct err e = { 0 };
 
+	r->pool_timer = 0; /* fired: it can be armed again */
 	if (r->shutting_down || !r->launcher || r->trial != TRIAL_DONE || r->npool >= r->cfg->pool_size ||
 	    !r->pool_memory_mib || r->pool_failures > 2)
 		return;

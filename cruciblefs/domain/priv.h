@@ -60,6 +60,7 @@ struct machine;
 struct snapshot;
 struct prepare;
 struct ingest;
+struct fork;
 struct peer;
 
 struct sandbox {
@@ -101,6 +102,7 @@ struct sandbox {
 	char template[LAUNCH_UUID_LEN + 1]; /* the snapshot that its memory is a difference to; "": it booted cold */
 	bool attached;			    /* the pager knows its memory */
 	bool disk_only;			    /* a fork that boots its snapshot's disk */
+	bool disk_unused;		    /* no guest has run on it: it goes with the machine */
 	char base[160], bootid[80];	    /* disk image and kernel that it booted from, or whose guest did */
 	char parent[CFS_NAME_MAX + 1], parent_uuid[LAUNCH_UUID_LEN + 1]; /* what it is a fork of; "": of none */
 	char latest_snapshot[CFS_NAME_MAX + 1];
@@ -135,7 +137,9 @@ struct registry {
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
 	struct peer *pager; /* relink.c */
+	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
+	struct fork *forks;	    /* batches that come up */
 	struct ingest *ingest;	    /* one is on its way into the store */
 	loop_id ingest_timer;
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;

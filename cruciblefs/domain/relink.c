@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
  *
- * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
- * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
- * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
- * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
- * damaged, and says so.
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They
+ * are handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then
+ * faults wait and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself,
+ * the templates of snapshots that were on their way into the store. A snapshot whose pages died with the pager before
+ * they were stored is damaged, and says so.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/peer.h"
 #include "cruciblefs/domain/snapshot_priv.h"
@@ -25,7 +26,8 @@ static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+		    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -41,7 +43,8 @@ static const struct peer_kind store_kind = {
 	.patient = true,
 };
 
-/* -- calls ------------------------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------------------------------
+ */
 
 static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
@@ -77,7 +80,8 @@ int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 	return r;
 }
 
-/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+/* -- a fresh pager ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -87,7 +91,7 @@ static void on_told(void *arg, int code, const char *words, struct wire_rd *r, s
 		log_warn("event=pager-refuses what=%s error=\"%s\" next=continues", (const char *)arg, words);
 }
 
-static void adopt_template(struct registry *r, const char *uuid, uint64_t bytes, int template_fd)
+static int adopt_template(struct registry *r, const char *uuid, uint64_t bytes, int template_fd, ask_fn *fn, void *arg)
 {
 	struct snapshot *p = snapshot_by_uuid(r, uuid);
 	bool stored = !p || p->status != SNAPSHOT_STORING || p->bits_fd < 0;
@@ -101,7 +105,37 @@ static void adopt_template(struct registry *r, const char *uuid, uint64_t bytes,
 	ask_fd(&a, template_fd);
 	if (!stored)
 		ask_fd(&a, p->bits_fd);
-	ask_pager(r, PAGER_ADOPT, &a, on_told, (void *)"template");
+	return ask_pager(r, PAGER_ADOPT, &a, fn, arg);
+}
+
+/* The memory of a machine that a fresh pager has to know, until it knows the template. */
+struct again {
+	struct sandbox *s; /* a reference */
+	uint64_t base, bytes;
+	int fds[3]; /* userfaultfd or -1, mem, pagemap */
+};
+
+static void attach_again(struct again *g)
+{
+	struct buf none;
+
+	buf_init(&none, 16);
+	wire_put_u32(&none, 0);
+	if (g->s->link)
+		g->s->attached = capture_attach(g->s, g->s->template, g->base, g->bytes, &none,
+						g->fds + (g->fds[0] < 0), 2u + (g->fds[0] >= 0)) == 0;
+	buf_fini(&none);
+	for (size_t i = 0; i < ARRAY_LEN(g->fds); i++)
+		fd_close(&g->fds[i]);
+	sandbox_unref(g->s);
+	free(g);
+}
+
+/* -EEXIST: another machine of the same template was first. What else went wrong, ATTACH tells. */
+static void on_adopted(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	on_told((void *)"template", code, words, r, m);
+	attach_again(arg);
 }
 
 static void on_memory_again(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -110,7 +144,7 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 	uint64_t base = wire_u64(r), bytes = wire_u64(r);
 	uint8_t has_uffd = wire_u8(r);
 	bool has_template = s->template[0] != '\0';
-	struct buf none;
+	struct again *g;
 
 	(void)words;
 	if (code == -ENOENT || !s->link || s->gone) {
@@ -122,16 +156,24 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 		sandbox_unref(s);
 		return;
 	}
-	int fds[3] = { has_uffd ? m->fds[2 + has_template] : -1, m->fds[0], m->fds[1] };
+	g = malloc(sizeof(*g));
+	if (!g) {
+		sandbox_down(s, "the machine was lost: no memory to tell a restarted pager of it");
+		sandbox_unref(s);
+		return;
+	}
+	*g = (struct again){ s, base, bytes, { -1, take_fd(&m->fds[0]), take_fd(&m->fds[1]) } };
+	if (has_uffd)
+		g->fds[0] = take_fd(&m->fds[2 + has_template]);
+	if (!has_template || adopt_template(s->reg, s->template, bytes, m->fds[2], on_adopted, g) < 0)
+		attach_again(g);
+}
 
-	if (has_template)
-		adopt_template(s->reg, s->template, bytes, m->fds[2]);
-	buf_init(&none, 16);
-	wire_put_u32(&none, 0);
-	capture_attach(s, s->template, base, bytes, &none, fds + !has_uffd, 2u + has_uffd);
-	s->attached = true;
-	buf_fini(&none);
-	sandbox_unref(s);
+/* A box came back to this daemon: the pager may not know its machine, or have forgotten it. */
+void relink_adopted(struct sandbox *s)
+{
+	if (s->reg->pager && peer_is_up(s->reg->pager))
+		relink_sandbox(s);
 }
 
 void relink_sandbox(struct sandbox *s)
@@ -153,7 +195,8 @@ void relink_sandbox(struct sandbox *s)
 		sandbox_unref(s);
 }
 
-/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+/* -- snapshots on their way into the store ----------------------------------------------------------------------------
+ */
 
 static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -162,11 +205,15 @@ static void on_manifest(void *arg, int code, const char *words, struct wire_rd *
 	(void)r;
 	(void)m;
 	(void)words;
-	if (code == 0)
+	if (p->status == SNAPSHOT_STORING && code == 0) {
 		snapshot_set_status(p, SNAPSHOT_READY, "");
-	else if (code == -ENOENT)
+		snapshot_drop_state(p);
+	} else if (p->status == SNAPSHOT_STORING && code == -ENOENT) {
 		snapshot_set_status(p, SNAPSHOT_DAMAGED,
-				    "its pages were lost before they were stored: the pager ended meanwhile");
+				    p->state_fd < 0
+					    ? "its device state was lost before it was stored"
+					    : "its pages were lost before they were stored: the pager ended meanwhile");
+	}
 	snapshot_unref(p);
 }
 
@@ -177,7 +224,11 @@ static void on_captured(void *arg, int code, const char *words, struct wire_rd *
 
 	(void)r;
 	(void)words;
-	if (code == 0 && m->nfds >= 2) {
+	if (p->status != SNAPSHOT_STORING || p->template_fd >= 0) {
+		snapshot_unref(p); /* asked twice: pager and store came one after the other */
+		return;
+	}
+	if (code == 0 && m->nfds >= 2 && p->state_fd >= 0) {
 		p->template_fd = take_fd(&m->fds[0]);
 		p->bits_fd = take_fd(&m->fds[1]);
 		ingest_kick(p->reg);
@@ -204,10 +255,29 @@ static void find_storing(struct registry *r)
 	}
 }
 
+static void on_stat(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct registry *r = arg;
+	AUTO_JSON *o = NULL;
+	const char *text, *degraded = "";
+	struct err e;
+	size_t len = 0;
+
+	(void)words;
+	(void)m;
+	text = code == 0 ? wire_bytes(rd, MSG_MAX, &len) : NULL;
+	if (!text || json_parse(text, len, &o, &e) < 0 || json_get_str(o, "degraded", &degraded, NULL) < 0)
+		return;
+	snprintf(r->pager_degraded, sizeof(r->pager_degraded), "%s%s", degraded[0] ? "pager: " : "", degraded);
+}
+
 static void on_pager_up(void *arg, bool fresh)
 {
 	struct registry *r = arg;
 	struct ask a;
+
+	ask_init(&a);
+	ask_pager(r, PAGER_STAT, &a, on_stat, r);
 
 	ask_init(&a);
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
@@ -215,11 +285,17 @@ static void on_pager_up(void *arg, bool fresh)
 	if (fresh) {
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
-				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd);
+				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd, on_told,
+					       (void *)"template");
 		}
-		for (struct sandbox *s = r->first; s; s = s->next)
+	}
+	/* One that came back did not hear what was asked of it while nobody was connected. */
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
 			relink_sandbox(s);
-		for (struct sandbox *s = r->hidden; s; s = s->next)
+	}
+	for (struct sandbox *s = r->hidden; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
 			relink_sandbox(s);
 	}
 	find_storing(r);
@@ -240,6 +316,7 @@ static void on_store_up(void *arg, bool fresh)
 	if (!r->pager && start_pager(r, &e) < 0)
 		log_err("event=no-pager error=\"%s\" next=nothing-starts", e.msg);
 	find_storing(arg);
+	snapshots_sweep(arg);
 	waitq_wake(&((struct registry *)arg)->trial_waitq);
 	ingest_kick(arg);
 }

@@ -69,7 +69,6 @@ struct snapshot *snapshot_new(struct registry *r);
 struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid); /* also hidden and gone ones */
 struct snapshot *snapshot_by_key(struct registry *r, const char *key);
 void snapshot_insert(struct registry *r, struct snapshot *p);
-void snapshot_delist(struct snapshot *p);
 void snapshot_changed(struct snapshot *p);
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words); /* saved, told */
 void snapshots_sweep(struct registry *r); /* remove what was removed and nothing needs any more */
@@ -87,6 +86,8 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
  * refuses ends the machine. */
 int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
 		   const int *fds, size_t nfds);
+/* -- fork.c */
+void forks_end(struct registry *r); /* the daemon ends */
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
@@ -113,7 +114,8 @@ void store_end(struct registry *r);
 bool registry_peers_are_up(struct registry *r);
 bool registry_peers_failed(struct registry *r);
 const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
-void relink_sandbox(struct sandbox *s);
+void relink_sandbox(struct sandbox *s); /* tell a fresh pager of its machine */
+void relink_adopted(struct sandbox *s);
 void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);

@@ -99,7 +99,8 @@ int snapshot_verify(struct snapshot *p, const struct cfs_who *who, struct err *e
 	k = ask_store(p->reg, STORE_VERIFY, &a, on_verified, snapshot_ref(p));
 	if (k < 0) {
 		snapshot_unref(p);
-		return err_set(e, k, "snapshot %s: verify: the store process does not answer: %s", p->name,
+		return err_set(e, k == -ENOTCONN ? -EBUSY : k,
+			       "snapshot %s: verify: the store process is not there yet (%s); try again", p->name,
 			       strerror(-k));
 	}
 	p->busy = true;
@@ -187,7 +188,9 @@ static int begin(struct registry *r, bool gc, struct err *e)
 	k = ask_store(r, gc ? STORE_GC : STORE_VERIFY, &a, on_work, w);
 	if (k < 0) {
 		free(w);
-		return err_set(e, k, "store: the store process does not answer: %s", strerror(-k));
+		return err_set(e, k == -ENOTCONN ? -EBUSY : k,
+			       "store: %s: the store process is not there yet (%s); try again", gc ? "gc" : "verify",
+			       strerror(-k));
 	}
 	*runs = true;
 	keep(at, outcome("running", "", ""));

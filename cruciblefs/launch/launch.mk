@@ -14,7 +14,7 @@ UNIT += test_launch test_launch_pager test_launch_proto test_slots
 test_launch_SRCS := $(addprefix tests/unit/,test_launch.c launch_fix.c launch_probe.c)
 test_launch_LIBS := launch base
 test_launch_pager_SRCS := $(addprefix tests/unit/,test_launch_pager.c launch_fix.c launch_probe.c) \
-	$(addprefix cruciblefs/domain/,peer.c pagerlink.c pager_reply.c)
+	cruciblefs/domain/peer.c
 test_launch_pager_LIBS := launch base
 test_launch_pager_PKGS := libseccomp json-c
 test_launch_proto_SRCS := tests/unit/test_launch_proto.c

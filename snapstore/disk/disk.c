@@ -36,15 +36,6 @@ static int check_range(const struct disk *k, uint64_t off, uint64_t len, struct 
 
 void disk_restack(struct disk *k, bool other_layers)
 {
-	struct stack *s = k->stack;
-
-	k->own_below = 0;
-	for (unsigned i = s->nlayers - s->own; i + 1 < s->nlayers; i++) {
-		/* Counted since the open, but where a join was given up half way; then what it was before is near
-		 * enough. */
-		layer_count(s->layers[i], NULL);
-		k->own_below += s->layers[i]->used;
-	}
 	k->epoch++;
 	k->prepared = false;
 	if (other_layers)
@@ -71,8 +62,8 @@ static int open_parts(struct disks *d, struct disk *k, unsigned *ret_opened, str
 		r = layer_open(d, s->layers[*ret_opened], e);
 	if (r == 0 && s->rooted)
 		r = storelayer_open(d, &s->root, (s->bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES, &k->store, e);
-	for (unsigned i = s->nlayers - s->own; r == 0 && i < s->nlayers; i++)
-		r = layer_count(s->layers[i], e);
+	if (r == 0 && s->own)
+		r = layer_count(s->layers[s->nlayers - 1], e);
 	if (r == 0)
 		disk_restack(k, false);
 	return r;
@@ -283,11 +274,13 @@ static int mark(struct disk *k, struct chunk *c, uint64_t chunk_block, unsigned 
 	return 0;
 }
 
+/* What is frozen is its snapshot's: a machine that writes one file again and again between snapshots must not run full. A
+ * guest's own file system is no larger than the limit. */
 static int check_limit(const struct disk *k, unsigned fresh, struct err *e)
 {
 	const struct stack *s = k->stack;
 
-	if (s->limit && fresh && (k->own_below + top_of(k)->used + fresh) * DISK_BLOCK_BYTES > s->limit)
+	if (s->limit && fresh && ((uint64_t)top_of(k)->used + fresh) * DISK_BLOCK_BYTES > s->limit)
 		return err_set(e, -EDQUOT, "disk %s: its limit of %llu bytes is reached", s->id,
 			       (unsigned long long)s->limit);
 	return 0;

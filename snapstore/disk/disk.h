@@ -44,8 +44,8 @@ struct disk_origin {
 	char base[160];			  /* file below <dir>/bases/ (a hard link made by the caller); "": zeros */
 	char snapshot[SNAP_UUID_LEN + 1]; /* "": an empty layer over the base; else a stack of a snapshot */
 };
-/* Make stack @id, writable. @limit_bytes: of the top layer and those below it that are this machine's own since its
- * last origin; writing more: -EDQUOT; 0: no limit. With a snapshot the base is the snapshot's. Errors: -EEXIST; -ENOENT
+/* Make stack @id, writable. @limit_bytes: of the top layer: what the machine wrote since its last freeze;
+ * writing more: -EDQUOT; 0: no limit. With a snapshot the base is the snapshot's. Errors: -EEXIST; -ENOENT
  * no such snapshot; -ENOSPC; -EINVAL: of another size than a stored snapshot. */
 int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_bytes, const struct disk_origin *o,
 		struct err *e);

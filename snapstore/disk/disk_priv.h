@@ -173,7 +173,6 @@ struct disk {
 	struct chunk **chunks;
 	struct storelayer *store; /* NULL: none */
 	bool prepared;		  /* for the next freeze */
-	uint64_t own_below;	  /* blocks of the own layers below the top */
 };
 
 int index_chunk(struct disk *k, uint64_t block, struct chunk **ret, struct err *e);

@@ -77,6 +77,7 @@ static void parse(struct wire_rd *r, struct pg_request *q)
 	case PAGER_TEMPLATE:
 		get_uuid(r, q->snapshot, false);
 		q->bytes = wire_u64(r);
+		q->whole = wire_u8(r) != 0;
 		break;
 	case PAGER_ATTACH:
 		get_uuid(r, q->machine, false);

@@ -28,7 +28,7 @@ struct pg_request {
 	char name[PG_BASE_MAX + 1];	/* of an export, of a base image */
 	uint64_t bytes, base, limit;
 	uint32_t uid;
-	bool stored;
+	bool stored, whole;
 	uint32_t nranges;
 	struct pg_range ranges[PAGER_RANGES_MAX]; /* page-aligned, in order, apart, inside @bytes */
 };

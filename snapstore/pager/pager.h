@@ -39,9 +39,11 @@ enum pager_type {
 	PAGER_REPLY = 1,
 
 	/* -- memory ----------------------------------------------------------------------------------- */
-	/* {str snapshot, u64 bytes} -> {u32 n, n * {u64 offset, u64 bytes}} fd0: the template for an engine (O_RDONLY).
+	/* {str snapshot, u64 bytes, u8 whole} -> {u32 n, n * {u64 offset, u64 bytes}} fd0: the template for an engine (O_RDONLY).
 	 * The ranges, >= PAGER_RANGE_MIN each, largest first chosen, then in order, are all zeros: map them anonymous.
-	 * Of a stored snapshot it is made when it is not there, and its working set is read ahead. -ENOENT; -EBADMSG. */
+	 * Of a stored snapshot it is made when it is not there, and its working set is read ahead. @whole: all of it is,
+	 * before the answer: an engine that was taken over can put a zero page into a hole of a template (by reading it
+	 * through a mapping of its own), so what users who distrust each other share has none. -ENOENT; -EBADMSG. */
 	PAGER_TEMPLATE,
 	/* {str machine, str snapshot, u64 base address in the engine, u64 bytes, u32 n, n * {u64 offset, u64 bytes}: the
 	 * ranges that are anonymous} fds: userfaultfd (registered, MISSING), the engine's mem, its pagemap. Faults are

@@ -163,13 +163,16 @@ static void template_there(void *arg, int code, const char *words)
 {
 	struct pending *w = arg;
 	uint32_t n = 0;
-	const uint32_t *pages = code < 0 ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
+	bool whole = w->q.whole;
+	const uint32_t *pages = code < 0 || whole ? NULL : pg_workset_get(w->call.p, w->t->snapshot, &n);
 	struct err e = { 0 };
 
 	if (code == 0 && ready(w->t, w->q.bytes, &e) < 0)
 		template_filled(w, e.code, e.msg);
-	else if (!pages || pg_ahead(w->t, pages, n, false, template_filled, w) < 0)
+	else if (code < 0 || !(whole || pages))
 		template_filled(w, code, words);
+	else if (pg_ahead(w->t, pages, n, whole, template_filled, w) < 0)
+		template_filled(w, whole ? -ENOMEM : 0, "reading it: no memory");
 }
 
 static int do_template(const struct pg_call *c, const struct pg_request *q, struct err *e)
@@ -237,6 +240,40 @@ static int attach_whole(const struct pg_call *c, const struct pg_request *q, str
 	return 0;
 }
 
+static int do_attach(const struct pg_call *c, const struct pg_request *q, struct msg *m, struct err *e);
+
+/* Its template was adopted a moment ago, and is known now; or cannot be. */
+static void attach_opened(void *arg, int code, const char *words)
+{
+	struct pending *w = arg;
+	struct msg m = { 0 };
+	struct err e = { 0 };
+
+	if (code < 0)
+		err_set(&e, code, "%s", words);
+	for (size_t i = 0; i < ARRAY_LEN(w->fds); i++) {
+		if (w->fds[i] >= 0)
+			m.fds[m.nfds++] = take_fd(&w->fds[i]);
+	}
+	if (code < 0 || do_attach(&w->call, &w->q, &m, &e) < 0)
+		pg_reply_err(&w->call, &e);
+	msg_close_fds(&m);
+	pending_free(w);
+}
+
+static int attach_later(const struct pg_call *c, const struct pg_request *q, struct pg_template *t, struct msg *m,
+			struct err *e)
+{
+	struct pending *w = pending_new(c, q, t);
+	int r = w ? wait_for(t, attach_opened, w, e) : no_memory(e);
+
+	if (r < 0 && w)
+		pending_free(w);
+	for (size_t i = 0; r == 0 && i < m->nfds; i++)
+		w->fds[i] = take_fd(&m->fds[i]);
+	return r;
+}
+
 static int do_attach(const struct pg_call *c, const struct pg_request *q, struct msg *m, struct err *e)
 {
 	struct pg_template *t = NULL;
@@ -245,6 +282,8 @@ static int do_attach(const struct pg_call *c, const struct pg_request *q, struct
 
 	if (*q->snapshot) {
 		r = find(c->p, q->snapshot, &t, e);
+		if (r == 0 && t->state == PG_OPENING)
+			return attach_later(c, q, t, m, e);
 		if (r == 0)
 			r = ready(t, q->bytes, e);
 		if (r == 0 && !uffd)

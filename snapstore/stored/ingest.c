@@ -56,8 +56,7 @@ static int advance(struct work *w, uint64_t entries, struct err *e)
 	return 0;
 }
 
-/* -- memory
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------------------- */
 
 static int memory_group(struct work *w, uint64_t first, uint64_t bits, struct err *e)
 {
@@ -117,8 +116,7 @@ static int put_memory(struct work *w, struct err *e)
 	return r;
 }
 
-/* -- disk
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- disk --------------------------------------------------------------------------------------------------- */
 
 static unsigned kind_at(const uint8_t *map, unsigned block)
 {
@@ -211,8 +209,7 @@ static int put_disk(struct work *w, struct err *e)
 	return r;
 }
 
-/* -- the whole
- * ----------------------------------------------------------------------------------------------------------- */
+/* -- the whole ---------------------------------------------------------------------------------------------- */
 
 static int put_state(struct snap_batch *b, const struct ingest *in, struct snap_manifest *m, struct err *e)
 {

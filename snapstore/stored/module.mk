@@ -17,3 +17,8 @@ test_stored_LIBS := stored snapstore base
 test_stored_PKGS := $(snapstore_PKGS) libseccomp
 # It runs the program.
 $(B)/unit/test_stored: | $(B)/libexec/crucible-store
+
+FUZZ += fuzz_stored
+fuzz_stored_SRCS := tests/fuzz/fuzz_stored.c
+fuzz_stored_LIBS := stored snapstore base
+fuzz_stored_PKGS := $(snapstore_PKGS)

@@ -20,8 +20,7 @@ bool request_progress(void *arg, uint64_t done, uint64_t total)
 	return !atomic_load_explicit(&q->cancel, memory_order_relaxed);
 }
 
-/* -- ingest, as a message
- * ------------------------------------------------------------------------------------------------ */
+/* -- ingest, as a message ----------------------------------------------------------------------------------- */
 
 void ingest_init(struct ingest *in)
 {
@@ -127,8 +126,7 @@ int ingest_parse(struct msg *m, struct ingest *ret, struct err *e)
 	return r;
 }
 
-/* -- the others
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- the others --------------------------------------------------------------------------------------------- */
 
 static int answer(struct request *q, struct json_object *o)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible-store: the one process that writes the snapstore: ingest, verify, gc. All that is slow, at low priority.
  *
- * Started by the launcher (kind LAUNCH_STORE) with 3: a listening SOCK_SEQPACKET socket bound at
- * <store>/run/store.sock; /snapstore read-write. Clients as of the pager. Requests are done one after another by a
- * thread; progress comes in between. A client that goes takes nothing with it: what runs is finished; it ends 90 s
- * later, or by STORE_QUIT. Every request is answered by STORE_REPLY with its id: {i32 code, str words, payload}. */
+ * Started by the launcher (kind LAUNCH_STORE) with 3: a listening SOCK_SEQPACKET socket bound at <store>/run/store.sock;
+ * /snapstore read-write. Clients as of the pager. Requests are done one after another by a thread; progress comes in
+ * between. A client that goes takes nothing with it: what runs is finished; it ends 90 s later, or by STORE_QUIT.
+ * Every request is answered by STORE_REPLY with its id: {i32 code, str words, payload}. */
 #ifndef CRUCIBLE_STORED_H
 #define CRUCIBLE_STORED_H
 
@@ -28,8 +28,7 @@ enum stored_type {
 	STORE_REMOVE,	/* {str uuid}: its manifest; space comes back by gc; none is fine */
 	STORE_GC,	/* {} -> {str json of struct snap_gc} */
 	STORE_STAT,	/* {} -> {str json of struct snap_stat} */
-	STORE_MANIFEST, /* {str uuid} -> {str json: the manifest, as snap_manifest_parse() takes it} -ENOENT, -EBADMSG
-			 */
+	STORE_MANIFEST, /* {str uuid} -> {str json: the manifest, as snap_manifest_parse() takes it} -ENOENT, -EBADMSG */
 	STORE_LIST,	/* {} -> {u32 n, n * str uuid} */
 	/* {str uuid} -> {} fd0: memfd with the device state */
 	STORE_STATE,

@@ -16,7 +16,10 @@ take a s
 fork_of s b
 wait_for "what a fork inherited" grep -q on "$RUN/b/inherited/"*.out
 wait_stored s
-compare s
+run b true
+take b s2 # of a fork: there is something to compare it with
+wait_stored s2
+compare s2
 "$PYTHON" -IS "$E2E/manual.py" tree "$TOP/docs/man/cruciblefs.8" "$MNT" a slot b || fail "cruciblefs(8) and the tree differ"
 stop_daemon
 

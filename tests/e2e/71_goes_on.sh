@@ -51,7 +51,7 @@ assert_file "$A/exec/loop/status" running
 echo kill >"$A/exec/loop/ctl"
 await a exec/loop
 assert_rec signal '"SIGKILL"' exit_code -1
-assert_json "$(cat "$RUN/b/info.json")" inherited.0.exec 2
+assert_json "$(cat "$RUN/b/info.json")" inherited.0.n 2
 echo kill-inherited >"$RUN/b/ctl"
 run b 'a=$(cat /dev/shm/n); sleep 0.5; b=$(cat /dev/shm/n); [ "$a" = "$b" ] && echo still'
 assert_rec stdout '"still\n"'

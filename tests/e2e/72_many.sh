@@ -24,7 +24,7 @@ for i in {1..8}; do
 	assert_rec stdout "\"common\\n$i\\n\"" exec 1
 done
 assert_eq "$(count "$S/forks")" 8
-assert_eq "$(for i in {1..8}; do json_of "$(cat "$RUN/s-$i/info.json")" uuid; done | sort -u | wc -l)" 8 "different uuids"
+assert_eq "$(for i in {1..8}; do cat "$RUN/s-$i/uuid"; done | sort -u | wc -l)" 8 "different uuids"
 fork_of s 2 # above what is taken
 assert_eq "$(cat "$FORK")" "s-9
 s-10"
@@ -41,7 +41,7 @@ assert_absent "$RUN/x" "$RUN/y"
 assert_file "$RUN/taken/uuid" "$uuid"
 assert_match "$(error_of "$S")" 'taken' "words name what is taken"
 assert_match "$(errno_of write "$FORK" 'x\nx\n')" '^E(EXIST|INVAL)$' "a name twice"
-assert_errno EINVAL write "$FORK" 'x\nno name\n'
+assert_errno EINVAL write "$FORK" 'x\n_name\n'
 assert_match "$(errno_of write "$FORK" "x\n$(printf 'n%.0s' {1..64})\n")" '^E(NAMETOOLONG|INVAL)$' "a long name"
 assert_absent "$RUN/x"
 assert_eq "$(count "$S/forks")" 3 "forks after batches that failed"

@@ -23,7 +23,7 @@ fill() { dd if=/dev/zero of="$STORE/filler" bs=64k status=none 2>/dev/null || :;
 free() { : >"$STORE/filler"; }
 
 # -- below the floor nothing is begun
-start_daemon --set disk_floor_mib=8
+start_daemon --set disk_floor_mib=8 --set prepare=0 # nothing goes on behind
 ready_sandbox a limits/memory_mib=128
 fill_memory a 32
 before=$(count "$SNAPS")
@@ -46,7 +46,7 @@ free
 stop_daemon
 
 # -- it becomes full while a snapshot is being stored
-start_daemon --set disk_floor_mib=0
+start_daemon --set disk_floor_mib=0 --set prepare=0 # nothing goes on behind
 run a 'echo booted'
 fill_memory a 40
 sum=$SUM
@@ -81,11 +81,16 @@ outcome "$MNT/store/verify"
 assert_rec status '"ok"' damaged 0
 
 # -- and while a fork writes: its machine waits or its command fails, the others do not notice
-put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=300; sync; echo over","timeout_s":100}'
+put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=60; sync; echo over","timeout_s":100}'
 fill
+assert_file "$RUN/a/status" ready
+bounded ls -lR "$RUN" "$SNAPS" >/dev/null
+stands() { [ "$(cat "$RUN/c/status")" = paused ] || [ "$(cat "$RUN/c/exec/latest/status")" = "done" ]; }
+wait_for "the one that writes to stand still" stands
+free
+[ "$(cat "$RUN/c/status")" != paused ] || echo resume >"$RUN/c/ctl"
 run a 'echo beside'
 assert_rec stdout '"beside\n"'
-free
 await c
 rmdir "$RUN/c"
 run b 'echo alive'

@@ -471,9 +471,16 @@ error_of() { # DIRECTORY of a sandbox or a snapshot
 	timeout 5 cat "$1/error" || :
 }
 
-take() { # SANDBOX NAME: a snapshot, and back when it can be forked
+# A snapshot, and back when it can be forked. A guest that a busy host gave no time to freeze goes on and is asked again.
+take() { # SANDBOX NAME
+	local try
+
 	echo "$2" >"$DIR/.name"
-	bounded dd if="$DIR/.name" of="$RUN/$1/snapshot" conv=notrunc status=none || fail "snapshot $2 of $1: $(error_of "$RUN/$1")"
+	for try in 1 2 3 4 5; do
+		bounded dd if="$DIR/.name" of="$RUN/$1/snapshot" conv=notrunc status=none && return
+		[[ $(error_of "$RUN/$1") == *'did not freeze'* ]] || break
+	done
+	fail "snapshot $2 of $1, try $try: $(error_of "$RUN/$1")"
 }
 
 fork_of() { # SNAPSHOT NAME…: in one write; all of them or none. A number alone makes so many.
@@ -509,13 +516,15 @@ is_over() { # FILE of outcomes
 
 # The comparison of a snapshot with its parent, made when it is not there yet.
 compare() { # SNAPSHOT
-	echo start >"$SNAPS/$1/diff" || fail "diff of $1: $(error_of "$SNAPS/$1")"
+	[ "$(cat "$SNAPS/$1/diff")" != none ] || echo start >"$SNAPS/$1/diff" || fail "diff of $1: $(error_of "$SNAPS/$1")"
 	wait_for "the comparison of $1" grep -qx 'done' "$SNAPS/$1/diff"
 }
 
 # Start what a control file starts (verify, gc) and wait for its end: REC is the outcome.
 outcome() { # FILE
-	bounded dd of="$1" conv=notrunc status=none <<<start || fail "${1#"$MNT"/} cannot be started"
+	echo start >"$DIR/.start"
+	# Right after the daemon's start the store may not have answered yet.
+	wait_for "${1#"$MNT"/} to begin" bounded dd if="$DIR/.start" of="$1" conv=notrunc status=none
 	wait_for "${1#"$MNT"/} to end" is_over "$1"
 	REC=$(cat "$1")
 }

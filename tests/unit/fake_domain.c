@@ -192,6 +192,7 @@ struct registry *fake_registry_free(struct registry *r)
 
 	if (!r)
 		return NULL;
+	fake_snapshots_free(r);
 	while (r->first)
 		registry_destroy(r, r->first, &root, "end");
 	while (r->logs) {

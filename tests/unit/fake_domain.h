@@ -5,7 +5,7 @@
 #ifndef CRUCIBLE_TESTS_FAKE_DOMAIN_H
 #define CRUCIBLE_TESTS_FAKE_DOMAIN_H
 
-#include "cruciblefs/sandbox.h"
+#include "cruciblefs/snapshot.h"
 
 struct registry *fake_registry_new(struct loop *l);
 struct registry *fake_registry_free(struct registry *r);
@@ -30,5 +30,14 @@ void fake_queue_full(struct sandbox *s, bool full);
 void fake_event(struct registry *r, const char *line);		     /* into events.jsonl, seen by all */
 void fake_event_of(struct registry *r, uid_t uid, const char *line); /* seen by that uid and root */
 unsigned fake_uploads(struct registry *r);			     /* open ones */
+
+/* Snapshots (fake_snapshot.c). One that is written is there at once; what waits for it goes on then too, or when the
+ * test ends the job. @s: of what; NULL: of something that is gone. */
+struct snapshot *fake_snapshot(struct registry *r, const char *name, struct sandbox *s, uid_t uid);
+void fake_snapshot_status(struct snapshot *p, enum snapshot_status st);
+void fake_jobs_wait(struct registry *r, bool on);
+void fake_jobs_end(struct registry *r, int code); /* all that wait */
+unsigned fake_jobs(struct registry *r);		  /* that somebody holds */
+void fake_inherits(struct sandbox *s, uint64_t n);
 
 #endif

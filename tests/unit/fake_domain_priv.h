@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Innards of the fake domain, shared by fake_domain.c (sandboxes, journals) and fake_exec.c (uploads, commands, slots).
- */
+/* Innards of the fake domain, shared by fake_domain.c (sandboxes, journals), fake_exec.c (uploads, commands, slots) and
+ * fake_snapshot.c. */
 #ifndef CRUCIBLE_TESTS_FAKE_DOMAIN_PRIV_H
 #define CRUCIBLE_TESTS_FAKE_DOMAIN_PRIV_H
 
@@ -55,6 +55,8 @@ struct sandbox {
 	struct execution *first, *last;
 	struct slot *slots;
 	struct log *log;
+	char latest_snapshot[CFS_NAME_MAX + 1];
+	uint64_t inherited; /* the command that runs on from a snapshot; 0: none */
 };
 
 struct registry {
@@ -72,6 +74,11 @@ struct registry {
 		int fd;
 	} events_of[8];
 	size_t nevents_of;
+	struct snapshot *snapshots;
+	struct snapshot_job *jobs; /* that wait for the test */
+	unsigned njobs;
+	bool jobs_wait;
+	char store_did[16];
 };
 
 void *fake_need(void *p); /* aborts on NULL */
@@ -82,5 +89,6 @@ int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const c
 		   const struct cfs_who *who, struct err *e);
 void fake_free_exec(struct execution *x);
 void fake_kill_all(struct sandbox *s);
+void fake_snapshots_free(struct registry *r);
 
 #endif

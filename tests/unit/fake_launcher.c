@@ -75,10 +75,12 @@ static void spawn(struct fake_launcher *f, struct pending *p, const void *data, 
 	}
 	if (f->last.kind == LAUNCH_BOX) {
 		f->spawned_boxes++;
+		if (f->on_box)
+			f->on_box(f->arg, f->last.uuid, fcntl(fds[1], F_DUPFD_CLOEXEC, 3));
 		fd_close(&f->older_box_fd);
 		f->older_box_fd = take_fd(&f->box_fd);
 		memcpy(f->box_uuid, f->last.uuid, sizeof(f->box_uuid));
-		f->box_fd = fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
+		f->box_fd = f->on_box ? -1 : fcntl(fds[1], F_DUPFD_CLOEXEC, 3);
 	} else {
 		f->spawned_engines++;
 	}
@@ -87,6 +89,18 @@ static void spawn(struct fake_launcher *f, struct pending *p, const void *data, 
 	memcpy(p->payload + p->len, "io", 2);
 	p->len += 2;
 	p->fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* in a pidfd's place */
+}
+
+static void kill_box(struct fake_launcher *f, const char *raw)
+{
+	char uuid[LAUNCH_UUID_LEN + 1];
+
+	memcpy(uuid, raw, LAUNCH_UUID_LEN);
+	uuid[LAUNCH_UUID_LEN] = '\0';
+	if (!strcmp(uuid, f->box_uuid))
+		fd_close(&f->box_fd);
+	if (f->on_kill)
+		f->on_kill(f->arg, uuid);
 }
 
 int launcher_call(struct launcher *l, enum launch_type type, const void *data, size_t len, const int *fds, size_t nfds,
@@ -114,9 +128,7 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 		break;
 	case LAUNCH_KILL:
 		f->kills++;
-		/* {str uuid} */
-		if (len == 4 + LAUNCH_UUID_LEN && !memcmp((const char *)data + 4, f->box_uuid, LAUNCH_UUID_LEN))
-			fd_close(&f->box_fd);
+		kill_box(f, (const char *)data + 4); /* {str uuid} */
 		break;
 	default:
 		break;

@@ -14,6 +14,10 @@ struct fake_launcher {
 	unsigned spawned_engines, spawned_boxes, kills, slots_taken, slots_freed;
 	struct launch_spawn last; /* argv is not kept */
 	int refuse_spawn;	  /* -errno, or 0 */
+	/* When set, each box's end goes here (the callee closes it) and box_fd stays -1; so do kills. */
+	void (*on_box)(void *arg, const char *uuid, int fd);
+	void (*on_kill)(void *arg, const char *uuid);
+	void *arg;
 };
 struct launcher *fake_launcher_new(struct fake_launcher *f);
 

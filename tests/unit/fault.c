@@ -7,10 +7,17 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 #include "tests/unit/fault.h"
 
 static atomic_int left; /* calls to go; 0: not armed, negative: it has failed */
 static const char *_Atomic failed;
+static atomic_bool dies;
+
+void fault_dies(void)
+{
+	atomic_store(&dies, true);
+}
 
 void fault_arm(unsigned nth)
 {
@@ -35,6 +42,8 @@ static bool fails(const char *name)
 		;
 	if (n != 1)
 		return false;
+	if (atomic_load(&dies))
+		_exit(FAULT_DIED);
 	atomic_store(&failed, name);
 	return true;
 }

@@ -9,6 +9,8 @@
 
 void fault_arm(unsigned nth); /* the @nth call from now on fails: 1 is the next one */
 bool fault_disarm(void);      /* whether it came to that */
+#define FAULT_DIED 42
+void fault_dies(void);	      /* from now on the call does not fail: the process ends there, with this status */
 const char *fault_name(void); /* of the call that failed last */
 
 #endif

@@ -558,6 +558,11 @@ static void ranges_get(struct wire_rd *rd, struct rig_template *t)
 
 int rig_template(struct pager_rig *r, const char *snapshot, uint32_t pages, struct rig_template *ret)
 {
+	return rig_template_ask(r, snapshot, pages, false, ret);
+}
+
+int rig_template_ask(struct pager_rig *r, const char *snapshot, uint32_t pages, bool whole, struct rig_template *ret)
+{
 	struct rig_reply y;
 	struct wire_rd rd;
 	struct buf b;
@@ -568,6 +573,7 @@ int rig_template(struct pager_rig *r, const char *snapshot, uint32_t pages, stru
 	buf_init(&b, 256);
 	wire_put_str(&b, snapshot);
 	wire_put_u64(&b, (uint64_t)pages * SNAP_PAGE_BYTES);
+	wire_put_u8(&b, whole);
 	if (rig_ask(r, PAGER_TEMPLATE, &b, NULL, 0, &y) == 0) {
 		wire_rd_init(&rd, y.data, y.len);
 		ranges_get(&rd, ret);
@@ -642,6 +648,7 @@ int rig_snapshot(struct pager_rig *r, struct rig_machine *m, const char *from, c
 	t.fd = ret->fds[0];
 	wire_put_str(&b, m->id);
 	wire_put_str(&b, to);
+	wire_put_str(&b, m->disk);
 	if (rig_ask(r, PAGER_CAPTURE, &b, NULL, 0, ret) == 0) {
 		wire_rd_init(&rd, ret->data, ret->len);
 		wire_u64(&rd);

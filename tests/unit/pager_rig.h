@@ -69,11 +69,13 @@ struct rig_template { /* what TEMPLATE and CAPTURE_BEGIN told */
 	struct pg_range ranges[PAGER_RANGES_MAX];
 };
 int rig_template(struct pager_rig *r, const char *snapshot, uint32_t pages, struct rig_template *ret);
+int rig_template_ask(struct pager_rig *r, const char *snapshot, uint32_t pages, bool whole, struct rig_template *ret);
 
 struct rig_machine {
 	pid_t pid;
 	int sock;
 	char id[PG_UUID_LEN + 1];
+	char disk[PG_UUID_LEN + 1]; /* frozen with its memory; "": none */
 	uint64_t base;
 	uint32_t pages;
 	int uffd, mem, pagemap; /* the box's copies */

@@ -14,8 +14,8 @@ static void expect(struct fw *w, const char *path, const char *names)
 	assert_string_equal(buf, names);
 }
 
-#define SANDBOX	  "cmd console.log ctl env error exec from fs import info.json lease limits log.jsonl "
-#define SANDBOX_2 "status stderr stdin stdout usage.json uuid wait "
+#define SANDBOX	  "cmd console.log ctl env error exec from fs import info.json inherited lease limits log.jsonl "
+#define SANDBOX_2 "snapshot snapshots status stderr stdin stdout usage.json uuid wait "
 
 /* TREE.md, sentence by sentence. What later versions bring must not be there, not even empty. */
 static void the_tree_is_as_specified(void **state)
@@ -25,7 +25,8 @@ static void the_tree_is_as_specified(void **state)
 
 	fake_end_at_once(w->reg, true);
 	expect(w, "",
-	       ". .. README.md defaults events.jsonl health.json logs metrics policy.json profiles run version ");
+	       ". .. README.md defaults events.jsonl health.json logs metrics policy.json profiles run snapshots store "
+	       "version ");
 	expect(w, "defaults",
 	       ". .. cpu_percent disk_mib exec_timeout_s from io_mbps memory_mib output_mib pids spool_mib timeout_s vcpus ");
 	expect(w, "profiles", ". .. base python ");
@@ -47,9 +48,15 @@ static void the_tree_is_as_specified(void **state)
 	expect(w, "logs", ". .. 00000000-0000-4000-8000-000000000001.jsonl by-name ");
 	expect(w, "logs/by-name", ". .. a ");
 	assert_int_equal(fw_walk(w, "run/a/net", &e), -ENOENT);
-	assert_int_equal(fw_walk(w, "run/a/snapshot", &e), -ENOENT);
-	assert_int_equal(fw_walk(w, "run/a/inherited", &e), -ENOENT);
-	assert_int_equal(fw_walk(w, "snapshots", &e), -ENOENT);
+	expect(w, "run/a/inherited", ". .. ");
+	expect(w, "run/a/snapshots", ". .. ");
+	expect(w, "snapshots", ". .. ");
+	expect(w, "store", ". .. gc stat.json verify ");
+	assert_int_equal(fw_put(w, "run/a/snapshot", "s"), 0);
+	expect(w, "run/a/snapshots", ". .. s ");
+	expect(w, "snapshots", ". .. s ");
+	expect(w, "snapshots/s", ". .. diff error fork forks info.json parent status uuid verify ");
+	expect(w, "snapshots/s/forks", ". .. ");
 	assert_int_equal(fw_walk(w, "images", &e), -ENOENT);
 	assert_int_equal(fw_walk(w, "views", &e), -ENOENT);
 }
@@ -261,7 +268,7 @@ static void readdirplus_tells_names_alone(void **state)
 		assert_int_equal(d->entry_out.nodeid, 0);
 		at += FUSE_DIRENTPLUS_SIZE(d);
 	}
-	assert_int_equal(n, 12);
+	assert_int_equal(n, 14);
 	assert_int_equal(cfs_node_count(w->cs), before);
 }
 

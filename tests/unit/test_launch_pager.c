@@ -16,7 +16,8 @@
 
 #include "base/confine.h"
 #include "base/fd.h"
-#include "cruciblefs/domain/pagerlink.h"
+#include "cruciblefs/domain/peer.h"
+#include "snapstore/pager/pager.h"
 #include "tests/unit/launch_fix.h"
 
 /* At most what the kernel and our own limits permit. */
@@ -349,18 +350,13 @@ static void on_lost(void *arg, const char *words)
 	l->lost = true;
 }
 
-static void on_machine_lost(void *arg, const char *machine, int code, const char *words)
-{
-	(void)arg, (void)machine, (void)code, (void)words;
-	fail();
-}
-
-static void on_listed(void *arg, struct pager_reply *r)
+static void on_listed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct linked *l = arg;
 
+	(void)words, (void)r, (void)m;
 	l->answered = true;
-	l->code = r->code;
+	l->code = code;
 }
 
 /* Link, launcher and a process, all real: started, found by the next daemon, killed and started again. */
@@ -368,7 +364,17 @@ static void test_link(void **state)
 {
 	struct fix *f = *state;
 	static const char *const argv[] = { "probe", "serve" };
-	static const struct pagerlink_ops ops = { on_up, on_lost, on_machine_lost };
+	static const struct peer_ops ops = { on_up, on_lost, NULL };
+	static const struct peer_kind kind = {
+		.name = "crucible-pager",
+		.kind = LAUNCH_PAGER,
+		.uuid = LAUNCH_UUID_PAGER,
+		.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+			    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+		.nlisten = 2,
+		.reply = PAGER_REPLY,
+		.greeting = PAGER_LIST,
+	};
 	AUTO_FD store = open(f->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct peer_setup setup = {
 		.loop = f->loop,
@@ -380,17 +386,17 @@ static void test_link(void **state)
 		.argv = argv,
 	};
 	struct linked l = { 0 };
-	struct pagerlink *k;
+	struct peer *k;
 
-	assert_int_equal(pagerlink_new(&setup, &ops, &l, &k, NULL), 0);
+	assert_int_equal(peer_new(&kind, &setup, &ops, &l, &k, NULL), 0);
 	fix_until(f, &l.up);
 	assert_true(l.fresh);
-	assert_int_equal(pager_list(k, on_listed, &l), 0);
+	assert_int_equal(peer_call(k, PAGER_LIST, NULL, 0, NULL, 0, on_listed, &l, NULL), 0);
 	fix_until(f, &l.answered);
 	assert_int_equal(l.code, 0);
-	pagerlink_free(k);
+	peer_free(k);
 	l = (struct linked){ 0 };
-	assert_int_equal(pagerlink_new(&setup, &ops, &l, &k, NULL), 0);
+	assert_int_equal(peer_new(&kind, &setup, &ops, &l, &k, NULL), 0);
 	fix_until(f, &l.up);
 	assert_false(l.fresh);
 	assert_int_equal(f->nexits, 0);
@@ -400,7 +406,7 @@ static void test_link(void **state)
 	fix_until(f, &l.up);
 	assert_true(l.fresh);
 	assert_int_equal(f->nexits, 1);
-	pagerlink_free(k);
+	peer_free(k);
 }
 
 int main(int argc, char **argv)

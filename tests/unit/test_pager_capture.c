@@ -244,7 +244,7 @@ static int begin(const char *snapshot, uint32_t pages, const char *parent)
 	return y.code;
 }
 
-static int capture(const char *machine, const char *snapshot)
+static int capture_with(const char *machine, const char *snapshot, const char *disk)
 {
 	struct rig_reply y;
 	struct buf b;
@@ -252,10 +252,16 @@ static int capture(const char *machine, const char *snapshot)
 	buf_init(&b, 256);
 	wire_put_str(&b, machine);
 	wire_put_str(&b, snapshot);
+	wire_put_str(&b, disk);
 	rig_ask(&rig, PAGER_CAPTURE, &b, NULL, 0, &y);
 	rig_close(&y);
 	buf_fini(&b);
 	return y.code;
+}
+
+static int capture(const char *machine, const char *snapshot)
+{
+	return capture_with(machine, snapshot, "");
 }
 
 static void test_captures_that_are_refused(void **state)
@@ -494,6 +500,7 @@ static void test_the_disk_is_frozen_with_the_memory(void **state)
 	wire_put_str(&b, "");
 	wire_put_str(&b, "image");
 	assert_int_equal(rig_ask(&rig, PAGER_DISK_CREATE, &b, &base, 1, &y), 0);
+	snprintf(m.disk, sizeof(m.disk), "%s", m.id);
 	assert_int_equal(rig_snapshot(&rig, &m, "", uuid[0], &y), 0);
 	rig_close(&y);
 	assert_int_equal(disk_ask(PAGER_DISK_STAT, m.id, &y), 0);
@@ -511,10 +518,10 @@ static void test_the_disk_is_frozen_with_the_memory(void **state)
 	assert_int_equal(rig_ask(&rig, PAGER_DISK_CREATE, &b, &base, 1, &y), 0);
 	rig_machine_write(&m, 4, 1, &one);
 	assert_int_equal(begin(uuid[1], PAGES, uuid[0]), 0);
-	assert_int_equal(capture(m.id, uuid[1]), -EEXIST);
+	assert_int_equal(capture_with(m.id, uuid[1], m.disk), -EEXIST);
 	assert_int_equal(rig_stat(&rig, uuid[1], "resident_bytes"), 0);
 	assert_int_equal(disk_ask(PAGER_DISK_REMOVE, uuid[1], &y), 0);
-	assert_int_equal(capture(m.id, uuid[1]), 0);
+	assert_int_equal(capture_with(m.id, uuid[1], m.disk), 0);
 	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, uuid[1]), 0);
 	assert_int_equal(disk_ask(PAGER_DISK_STAT, uuid[1], &y), -ENOENT);
 	buf_fini(&b);

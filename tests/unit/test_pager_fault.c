@@ -55,6 +55,27 @@ static void start(struct rig_machine *m, unsigned number)
 	assert_int_equal(rig_machine_attach(&rig, m, snap1), 0);
 }
 
+/* What everybody shares has no hole that somebody could fill with zeros: each page is there before anybody maps it. */
+static void test_a_whole_template_has_no_holes(void **state)
+{
+	uint64_t want[SNAP_PAGE_BYTES / 8], got[SNAP_PAGE_BYTES / 8];
+	struct rig_template t;
+
+	(void)state;
+	assert_int_equal(rig_template_ask(&rig, snap1, PAGES, true, &t), 0);
+	for (uint32_t i = 0; i < PAGES; i++) {
+		off_t at = (off_t)i * SNAP_PAGE_BYTES;
+
+		if (!seeds[i])
+			continue;
+		assert_int_equal(lseek(t.fd, at, SEEK_DATA), at);
+		rig_words(seeds[i], want);
+		assert_int_equal(pread(t.fd, got, sizeof(got), at), sizeof(got));
+		assert_memory_equal(got, want, sizeof(want));
+	}
+	fd_close(&t.fd);
+}
+
 static void test_every_page_is_right(void **state)
 {
 	struct rig_machine m;
@@ -381,6 +402,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(test_a_whole_template_has_no_holes),
 		T(test_every_page_is_right),
 		T(test_several_at_once_and_no_page_is_torn),
 		T(test_more_faults_than_slots),

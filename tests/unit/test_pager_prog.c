@@ -132,6 +132,7 @@ static void test_the_confined_program_does_it_all(void **state)
 	disk = join("export-1");
 	memset(block, 7, sizeof(block));
 	assert_int_equal(nbd_do(disk, NBD_CMD_WRITE, 0, 8192, 4096, block), 0);
+	snprintf(m.disk, sizeof(m.disk), "%s", m.id);
 	assert_int_equal(rig_snapshot(&rig, &m, uuid[0], uuid[1], &y), 0);
 	rig_close(&y);
 	assert_int_equal(rig_template(&rig, uuid[1], PAGES, &t), 0);
@@ -252,6 +253,7 @@ static void test_malformed_requests_are_answered(void **state)
 	assert_int_equal(rig_ask(&rig, PAGER_STAT, &b, (int[]){ 0 }, 1, &y), -EBADMSG); /* a descriptor too many */
 	wire_put_str(&b, uuid[0]);
 	wire_put_u64(&b, 4097);
+	wire_put_u8(&b, 0);
 	assert_int_equal(rig_ask(&rig, PAGER_TEMPLATE, &b, NULL, 0, &y), -EINVAL);
 	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, uuid[2]), 0); /* none is fine */
 	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, uuid[2]), 0);

@@ -3,10 +3,13 @@
  * was there is there, and the same thing works. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "fault.h"
 #include "snap_rig.h"
 
 #define N    700u
+#define STEP 9u /* every ninth page is put */
 #define MOST 3000u
 
 static uint64_t seeds[N];
@@ -24,7 +27,7 @@ static int try_store(struct snap *s, unsigned uuid, const struct snap_digest *ba
 		return r;
 	rig_uuid(uuid, m.uuid);
 	r = snap_edit_new(b, base, &snap_zero, N, &d, &rig_err);
-	for (unsigned i = 0; r == 0 && i < N; i += 3) {
+	for (unsigned i = 0; r == 0 && i < N; i += STEP) {
 		rig_page(from + i, page);
 		r = snap_edit_put(d, i, page, &rig_err);
 	}
@@ -68,7 +71,7 @@ static void expect_pages(struct snap *s, const struct snap_digest *root, uint64_
 	struct snap_digest d;
 
 	OK(snap_map_open(s, root, N, &m, &rig_err));
-	for (unsigned i = 0; i < N; i += 3) {
+	for (unsigned i = 0; i < N; i += STEP) {
 		rig_page(from + i, want);
 		OK(snap_map_get(m, i, &d, &rig_err));
 		OK(snap_page_read(s, &d, got, &rig_err));
@@ -167,6 +170,88 @@ static void test_gc(void **state)
 	snap_rig_free(&r);
 }
 
+/* In a process of its own, which ends at its @n-th call. Returns whether it came to that. */
+static bool die_at(struct snap_rig *r, unsigned n, const struct snap_digest *base, bool gc)
+{
+	struct snap_digest root;
+	struct snap *s = NULL;
+	struct snap_gc out;
+	int status;
+	pid_t pid;
+
+	r->s = snap_close(r->s);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		fault_dies();
+		fault_arm(n);
+		if (snap_open(r->dirfd, "store", SNAP_WRITE, &s, &rig_err) < 0 ||
+		    try_store(s, 2, base, 2000 + n, &root) < 0 || (gc && snap_gc(s, NULL, NULL, &out, &rig_err) < 0))
+			_exit(1);
+		fault_disarm();
+		snap_close(s);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	OK(snap_open(r->dirfd, "store", SNAP_WRITE, &r->s, &rig_err));
+	assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == FAULT_DIED || WEXITSTATUS(status) == 0));
+	return WEXITSTATUS(status) == FAULT_DIED;
+}
+
+static void crash(bool gc)
+{
+	struct snap_digest first, third;
+	char two[SNAP_UUID_LEN + 1], three[SNAP_UUID_LEN + 1];
+	struct snap_manifest m;
+	struct snap_rig r;
+	struct snap_gc out;
+	bool died = true;
+
+	snap_rig_new(&r);
+	rig_uuid(2, two);
+	rig_uuid(3, three);
+	OK(try_store(r.s, 1, NULL, 1000, &first));
+	for (unsigned n = 1; died; n++) {
+		bool named;
+
+		assert_true(n < MOST);
+		rig_note = n;
+		died = die_at(&r, n, &first, gc);
+		named = snap_manifest_read(r.s, two, &m, &rig_err) == 0;
+		assert_true(named || died);
+		expect_clean(r.s, named ? 2 : 1);
+		expect_pages(r.s, &first, 1000);
+		if (named) {
+			expect_pages(r.s, &m.memory, 2000 + n);
+			snap_manifest_fini(&m);
+			OK(snap_manifest_remove(r.s, two, &rig_err));
+		}
+		OK(try_store(r.s, 3, &first, 3000 + n, &third));
+		expect_pages(r.s, &third, 3000 + n);
+		OK(snap_manifest_remove(r.s, three, &rig_err));
+		if (n % 5 == 0) {
+			OK(snap_gc(r.s, NULL, NULL, &out, &rig_err));
+			assert_int_equal(rig_files(&r, "packs", "", NULL), 2);
+			assert_int_equal(rig_files(&r, "manifests", "", NULL), 1);
+		}
+	}
+	print_message("%u calls\n", (unsigned)rig_note);
+	assert_true(rig_note > 20);
+	snap_rig_free(&r);
+}
+
+static void test_dying_while_storing(void **state)
+{
+	(void)state;
+	crash(false);
+}
+
+static void test_dying_in_gc(void **state)
+{
+	(void)state;
+	crash(true);
+}
+
 /* A store that is not there yet; opening one that is. */
 static void test_opening(void **state)
 {
@@ -212,9 +297,9 @@ static void test_opening(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_storing),
-		cmocka_unit_test(test_gc),
-		cmocka_unit_test(test_opening),
+		cmocka_unit_test(test_storing),	    cmocka_unit_test(test_gc),
+		cmocka_unit_test(test_opening),	    cmocka_unit_test(test_dying_while_storing),
+		cmocka_unit_test(test_dying_in_gc),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,8 +230,7 @@ static void test_freed_while_reads_are_under_way(void **state)
 	world_free(&w);
 }
 
-/* -- the ring's confinement
- * ---------------------------------------------------------------------------------------------- */
+/* -- the ring's confinement --------------------------------------------------------------------------------- */
 
 static int result_of(struct ring *r, void (*prepare)(struct io_uring_sqe *sqe), unsigned flags)
 {

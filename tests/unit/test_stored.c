@@ -181,8 +181,7 @@ static uint64_t number(struct server *s, const char *key)
 	return v;
 }
 
-/* -- what is stored
- * ---------------------------------------------------------------------------------------------------------- */
+/* -- what is stored ----------------------------------------------------------------------------------------- */
 
 static int file_of(const void *data, size_t len)
 {

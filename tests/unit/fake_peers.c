@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cruciblefs/domain/peer.h without processes: a pager and a store that are found at once and answer from the loop. */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "cruciblefs/domain/peer.h"
+#include "tests/unit/fakes.h"
+
+#define STRINGS_MAX 3u
+
+struct peer {
+	enum fake_who who;
+	struct loop *loop;
+	struct peer_ops ops;
+	void *arg;
+	bool up, quit, came; /* came: it was up once */
+	bool fresh;
+	loop_id timer;
+};
+
+static struct question {
+	bool used, sent; /* sent: its answer is on the loop */
+	struct peer *peer;
+	uint32_t id;
+	int type;
+	char text[STRINGS_MAX][2048];
+	call_fn *fn;
+	void *arg;
+	loop_id deferred;
+} questions[64];
+static struct peer *peers[2];
+static bool known[2]; /* it lives, though no daemon may */
+static uint32_t last_id;
+
+/* -- answers ----------------------------------------------------------------------------------------------- */
+
+static int refuse(struct buf *b, int code, const char *words)
+{
+	b->len = 0; /* its memory is not of the heap */
+	wire_put_str(b, words);
+	return code;
+}
+
+static void give(struct msg *m, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		m->fds[m->nfds++] = fakes_fd();
+}
+
+static int pager_answers(struct question *q, struct buf *b, struct msg *m)
+{
+	const char *a = q->text[0], *second = q->text[1];
+
+	switch (q->type) {
+	case PAGER_TEMPLATE:
+		if (!fakes_have(FAKE_TEMPLATES, a) && !fakes_have(FAKE_STORED, a))
+			return refuse(b, -ENOENT, "no such snapshot");
+		fakes_put(FAKE_TEMPLATES, a);
+		wire_put_u32(b, 1);
+		wire_put_u64(b, 0);
+		wire_put_u64(b, 65536);
+		give(m, 1);
+		return 0;
+	case PAGER_CAPTURE_BEGIN:
+		if (fakes_have(FAKE_TEMPLATES, a))
+			return refuse(b, -EEXIST, "it is there");
+		fakes_put(FAKE_TEMPLATES, a);
+		give(m, 1);
+		return 0;
+	case PAGER_CAPTURE:
+		if (!fakes_have(FAKE_MACHINES, a) || !fakes_have(FAKE_TEMPLATES, second))
+			return refuse(b, -ENOENT, "no such machine or template");
+		fakes_put(FAKE_CAPTURED, second);
+		wire_put_u64(b, 77);
+		wire_put_u64(b, 1000);
+		wire_put_u32(b, 0);
+		give(m, 1);
+		return 0;
+	case PAGER_CAPTURED:
+		if (!fakes_have(FAKE_CAPTURED, a))
+			return refuse(b, -ENOENT, "not captured");
+		wire_put_u64(b, 256u << 20);
+		wire_put_u32(b, 0);
+		give(m, 2);
+		return 0;
+	case PAGER_ADOPT:
+		fakes_put(FAKE_TEMPLATES, a);
+		return 0;
+	case PAGER_STORED:
+		fakes_drop(FAKE_CAPTURED, a);
+		return 0;
+	case PAGER_DISK_EXPORT:
+		if (!fakes_have(FAKE_DISKS, second))
+			return refuse(b, -ENOENT, "no such disk");
+		return 0;
+	case PAGER_DISK_FILES:
+		wire_put_u32(b, 1);
+		give(m, 2);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static int store_answers(struct question *q, struct buf *b, struct msg *m)
+{
+	const char *uuid = q->text[0];
+
+	switch (q->type) {
+	case STORE_INGEST: {
+		const char *at = strstr(uuid, "\"uuid\":\"");
+		char own[LAUNCH_UUID_LEN + 1];
+
+		assert(at);
+		snprintf(own, sizeof(own), "%.36s", at + strlen("\"uuid\":\""));
+		if (fakes_have(FAKE_STORED, own))
+			return refuse(b, -EEXIST, "it is there");
+		fakes_put(FAKE_STORED, own);
+		wire_put_str(b, "{\"pages_new\":5,\"bytes_stored\":4096,\"shared_with_parent\":7}");
+		return 0;
+	}
+	case STORE_MANIFEST:
+		if (!fakes_have(FAKE_STORED, uuid))
+			return refuse(b, -ENOENT, "no such snapshot");
+		wire_put_str(b, "{}");
+		return 0;
+	case STORE_STATE:
+		if (!fakes_have(FAKE_STORED, uuid))
+			return refuse(b, -ENOENT, "no such snapshot");
+		give(m, 1);
+		return 0;
+	case STORE_VERIFY:
+		wire_put_str(b, "{\"pages\":5,\"damaged\":0,\"bytes_read\":4096}");
+		return 0;
+	case STORE_GC:
+	case STORE_STAT:
+		wire_put_str(b, "{\"packs\":1}");
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static void end_question(struct question *q, int code, const char *words, struct buf *b, struct msg *m)
+{
+	call_fn *fn = q->fn;
+	void *arg = q->arg;
+	struct wire_rd r;
+
+	loop_del(q->peer->loop, &q->deferred);
+	q->used = false;
+	wire_rd_init(&r, b ? b->data : NULL, b ? b->len : 0);
+	fn(arg, code, words, &r, m);
+	msg_close_fds(m);
+}
+
+static void answer(void *arg)
+{
+	struct question *q = arg;
+	static uint8_t room[8192];
+	struct buf b = { .data = room, .cap = sizeof(room) - 1, .max = sizeof(room) - 1 };
+	struct msg m = { 0 };
+	int code = fakes.refuse[q->peer->who][q->type];
+	char words[64] = "refused by the test";
+
+	q->deferred = 0;
+	if (!code) {
+		code = q->peer->who == FAKE_PAGER ? pager_answers(q, &b, &m) : store_answers(q, &b, &m);
+		if (code < 0) {
+			struct wire_rd r;
+
+			wire_rd_init(&r, b.data, b.len);
+			wire_str(&r, words, sizeof(words));
+			b.len = 0;
+		}
+	}
+	end_question(q, code, code < 0 ? words : "", &b, &m);
+}
+
+static void read_strings(struct question *q, const void *data, size_t len)
+{
+	struct wire_rd r;
+
+	wire_rd_init(&r, data, len);
+	wire_str(&r, q->text[0], sizeof(q->text[0]));
+	if (q->peer->who == FAKE_STORE) {
+		if (q->type == STORE_INGEST)
+			snprintf(fakes.last_json, sizeof(fakes.last_json), "%s", q->text[0]);
+		return;
+	}
+	if (q->type == PAGER_CONFIG) {
+		wire_rd_init(&r, data, len);
+		fakes.last_budget = wire_u64(&r);
+		return;
+	}
+	if (q->type == PAGER_CAPTURE_BEGIN || q->type == PAGER_DISK_CREATE || q->type == PAGER_ADOPT)
+		wire_u64(&r);
+	if (q->type == PAGER_DISK_CREATE)
+		wire_u64(&r);
+	wire_str(&r, q->text[1], sizeof(q->text[1]));
+	wire_str(&r, q->text[2], sizeof(q->text[2]));
+	for (size_t i = 0; i < STRINGS_MAX; i++)
+		snprintf(fakes.last_text[i], sizeof(fakes.last_text[i]), "%.60s", q->text[i]);
+}
+
+/* What it is told without a question. */
+static void told(struct question *q)
+{
+	const char *id = q->text[0];
+
+	if (q->peer->who == FAKE_STORE) {
+		if (q->type == STORE_REMOVE)
+			fakes_drop(FAKE_STORED, id);
+		return;
+	}
+	switch (q->type) {
+	case PAGER_DETACH:
+		fakes_drop(FAKE_MACHINES, id);
+		break;
+	case PAGER_FORGET:
+		fakes_drop(FAKE_TEMPLATES, id);
+		fakes_drop(FAKE_CAPTURED, id);
+		break;
+	case PAGER_DISK_REMOVE:
+		fakes_drop(FAKE_DISKS, id);
+		break;
+	case PAGER_DISK_UNEXPORT:
+		fakes_drop(FAKE_EXPORTS, id);
+		break;
+	default:
+		break;
+	}
+}
+
+/* -- its face ---------------------------------------------------------------------------------------------- */
+
+/* It does these in the order in which they come, whenever it answers. */
+static void begin(const struct question *q)
+{
+	if (q->peer->who != FAKE_PAGER || fakes.refuse[FAKE_PAGER][q->type])
+		return;
+	if (q->type == PAGER_ATTACH)
+		fakes_put(FAKE_MACHINES, q->text[0]);
+	else if (q->type == PAGER_DISK_CREATE)
+		fakes_put(FAKE_DISKS, q->text[0]);
+	else if (q->type == PAGER_DISK_EXPORT && fakes_have(FAKE_DISKS, q->text[1]))
+		fakes_put(FAKE_EXPORTS, q->text[0]);
+}
+
+static int send_later(struct question *q)
+{
+	q->sent = true;
+	return loop_defer(q->peer->loop, answer, q, &q->deferred);
+}
+
+int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds, call_fn *fn,
+	      void *arg, uint32_t *ret_id)
+{
+	struct question *q = questions;
+	void *room;
+	int r = 0;
+
+	(void)fds;
+	if (!p->up)
+		return -ENOTCONN;
+	if (nfds > MSG_FDS_MAX)
+		return -EMSGSIZE;
+	room = malloc(64); /* as the real one asks for memory: it may fail */
+	if (!room)
+		return -ENOMEM;
+	free(room);
+	while (q < questions + ARRAY_LEN(questions) && q->used)
+		q++;
+	if (q == questions + ARRAY_LEN(questions))
+		return -ENOBUFS;
+	*q = (struct question){ .used = true, .peer = p, .id = ++last_id, .type = type, .fn = fn, .arg = arg };
+	read_strings(q, data, len);
+	if (!fakes.hold[p->who][type])
+		r = send_later(q);
+	if (r < 0) {
+		q->used = false;
+		return r;
+	}
+	begin(q);
+	fakes_note(p->who, type);
+	if (ret_id)
+		*ret_id = q->id;
+	return 0;
+}
+
+int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
+{
+	static struct question q;
+
+	if (!p->up)
+		return -ENOTCONN;
+	q = (struct question){ .peer = p, .type = type };
+	read_strings(&q, data, len);
+	fakes_note(p->who, type);
+	told(&q);
+	return 0;
+}
+
+void *peer_call_arg(const struct peer *p, uint32_t id)
+{
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		if (questions[i].used && questions[i].peer == p && questions[i].id == id)
+			return questions[i].arg;
+	}
+	return NULL;
+}
+
+static void come_up(void *arg)
+{
+	struct peer *p = arg;
+
+	p->timer = 0;
+	if (p->up || p->quit || (fakes.away[p->who] && !p->came))
+		return;
+	p->up = true;
+	p->ops.on_up(p->arg, p->fresh);
+}
+
+int peer_new(const struct peer_kind *kind, const struct peer_setup *setup, const struct peer_ops *ops, void *arg,
+	     struct peer **ret, struct err *e)
+{
+	struct peer *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return err_set(e, -ENOMEM, "%s: no memory", kind->name);
+	*p = (struct peer){ .who = kind->kind == LAUNCH_PAGER ? FAKE_PAGER : FAKE_STORE,
+			    .loop = setup->loop,
+			    .ops = *ops,
+			    .arg = arg };
+	p->fresh = !known[p->who];
+	known[p->who] = true;
+	if (loop_timer(p->loop, now_ns(), come_up, p, &p->timer) < 0) {
+		free(p);
+		return err_set(e, -ENOMEM, "%s: no memory", kind->name);
+	}
+	peers[p->who] = p;
+	*ret = p;
+	return 0;
+}
+
+static void end_all(struct peer *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		struct msg m = { 0 };
+
+		if (questions[i].used && questions[i].peer == p)
+			end_question(&questions[i], -EPIPE, "it is gone", NULL, &m);
+	}
+}
+
+struct peer *peer_free(struct peer *p)
+{
+	if (!p)
+		return NULL;
+	p->up = false;
+	loop_del(p->loop, &p->timer);
+	end_all(p);
+	if (peers[p->who] == p)
+		peers[p->who] = NULL;
+	free(p);
+	return NULL;
+}
+
+bool peer_is_up(const struct peer *p)
+{
+	return p->up;
+}
+
+const char *peer_degraded(const struct peer *p)
+{
+	return !p->up && fakes.degraded[p->who] ? fakes.degraded[p->who] : "";
+}
+
+void peer_quit(struct peer *p, uint16_t type)
+{
+	fakes_note(p->who, type);
+	known[p->who] = false;
+	p->quit = true;
+	p->up = false;
+}
+
+int peer_put(struct buf *b, const char *fmt, ...)
+{
+	(void)b, (void)fmt;
+	abort(); /* the domain has ask.c */
+}
+
+/* -- what the test does ------------------------------------------------------------------------------------ */
+
+void fakes_up(enum fake_who who, bool fresh)
+{
+	struct peer *p = peers[who];
+
+	assert(p && !p->up);
+	fakes.away[who] = false;
+	if (fresh && who == FAKE_PAGER)
+		fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = fakes.nset[FAKE_MACHINES] =
+			fakes.nset[FAKE_EXPORTS] = 0;
+	p->fresh = fresh;
+	p->came = true;
+	come_up(p);
+}
+
+void fakes_lose(enum fake_who who)
+{
+	struct peer *p = peers[who];
+
+	assert(p && p->up);
+	fakes.away[who] = true;
+	p->up = false;
+	end_all(p);
+	p->ops.on_lost(p->arg, "it was killed by the test");
+}
+
+void fakes_pager_lost(const char *machine, const char *words)
+{
+	uint8_t room[512];
+	struct buf b = { .data = room, .cap = sizeof(room) - 1, .max = sizeof(room) - 1 };
+	struct msg m = { .type = PAGER_LOST };
+
+	wire_put_str(&b, machine);
+	wire_put_u32(&b, (uint32_t)-EBADMSG);
+	wire_put_str(&b, words);
+	m.data = b.data;
+	m.len = b.len;
+	peers[FAKE_PAGER]->ops.on_msg(peers[FAKE_PAGER]->arg, &m);
+}
+
+void fake_peers_answer(enum fake_who who, int type)
+{
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		struct question *q = &questions[i];
+
+		if (q->used && !q->sent && q->peer->who == who && q->type == type && send_later(q) < 0)
+			abort();
+	}
+}
+
+void fake_peers_reset(void)
+{
+	known[0] = known[1] = false;
+}
