@@ -12,37 +12,6 @@ POOL=2
 
 start_daemon --set prepare=0 --set "pool_size=$POOL"
 
-# The machine with so much RAM, of which FILL_MIB are random, beside what the guest needs for itself (60 MiB). Leaves snapshot s$1 and, for the
-# baselines, $DIR/$1/{full,loadvm,shared}.
-make_states() { # MEMORY_MIB FILL_MIB
-	local mib=$1 fill="head -c $2m /dev/urandom >/dev/shm/fill" a=a$1 d=$DIR/$1 k
-
-	say "a guest of $mib MiB, $2 MiB of it random; its snapshots"
-	new_sandbox "$a" "limits/memory_mib=$mib"
-	facts_engine "$a"
-	engine_argv "$a"
-	echo "$fill" >"$RUN/$a/cmd"
-	[[ $(cat "$RUN/$a/wait") == *'"exit_code":0,'* ]] || fail "$a: the memory was not filled"
-	take "$a" "s$mib"
-	line fact "guest.$mib.captured_bytes" "$(jq .sizes.captured_bytes "$MNT/snapshots/s$mib/info.json")"
-	destroy "$a"
-
-	bare_dir "$d/save" base "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/save/ram,share=on"
-	mv "$d/save/disk.new" "$d/save/disk"
-	"$BUILD/bench/bench-savestate" "$d/save" "true; $fill" || fail "no saved states of QEMU's own"
-	bare_dir "$d/full" '' '' -incoming fd:8
-	bare_dir "$d/loadvm" '' '' -loadvm s
-	bare_dir "$d/shared" '' "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/shared/ram,share=off" -incoming defer
-	for k in full shared; do
-		mv "$d/save/$k.state" "$d/$k/state"
-		mv "$d/save/$k.disk" "$d/$k/disk.new"
-	done
-	mv "$d/save/shared.ram" "$d/shared/ram"
-	mv "$d/save/loadvm.disk" "$d/loadvm/disk"
-	rm -f "$d/save/ram"
-	line fact "guest.$mib.full_state_bytes" "$(stat -c %s "$d/full/state")"
-}
-
 measure() { # CELL MEMORY_MIB ROUNDS [SUBJECT…]
 	local cell=$1 mib=$2 rounds=$3 d=$DIR/$2
 

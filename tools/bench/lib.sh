@@ -162,13 +162,17 @@ make_store() { # DIR
 	done
 }
 
-# A second one (for comparison) needs MNT, RUN and STORE of its own.
+# The next one is another, beside those that run: MNT, RUN, STORE of its own.
+another_daemon() { # NAME
+	MNT=$DIR/$1/mnt RUN=$DIR/$1/mnt/run STORE=$DIR/$1/store
+}
+
 start_daemon() { # [OPTION…]: sets DAEMON and UID_BASE
 	local said='' pipe
 
 	[ -d "$STORE" ] || make_store "$STORE"
 	mkdir -p "$MNT"
-	UID_BASE=$((1600000000 + ($$ % 1000 * 2 + ${#PIDS[@]} % 2) * 65536))
+	UID_BASE=$((1600000000 + ($$ % 500 * 4 + ${#PIDS[@]} % 4) * 65536))
 	: >"$DIR/crucible.conf"
 	rm -f "$DIR/ready"
 	mkfifo "$DIR/ready"
@@ -205,6 +209,11 @@ take() { # SANDBOX NAME
 warm_pool() { # SNAPSHOT
 	echo "warm-$1" >"$MNT/snapshots/$1/fork" || fail "fork of $1: $(cat "$MNT/snapshots/$1/error")"
 	destroy "warm-$1"
+}
+
+# Whether a sandbox goes on from a saved state; else it was booted.
+is_restored() { # SANDBOX
+	grep -qz -- -incoming "/proc/$(engine_of "$1")/cmdline"
 }
 
 is_stored() { # SNAPSHOT
@@ -276,6 +285,37 @@ bare_dir() { # DIR PROFILE RAM [MORE…]
 	done
 	printf '%s\0' "${argv[@]}" "$@" >"$dir/argv"
 	[ -z "$profile" ] || qemu-img create -q -f qcow2 -F raw -b "$(realpath "$STORE/profiles/$profile/root.img")" "$dir/disk.new" 64G
+}
+
+# The machine with so much RAM, of which FILL_MIB are random, beside what the guest needs for itself (60 MiB). Leaves snapshot s$1 and, for the
+# baselines, $DIR/$1/{full,loadvm,shared}.
+make_states() { # MEMORY_MIB FILL_MIB
+	local mib=$1 fill="head -c $2m /dev/urandom >/dev/shm/fill" a=a$1 d=$DIR/$1 k
+
+	say "a guest of $mib MiB, $2 MiB of it random; its snapshots"
+	new_sandbox "$a" "limits/memory_mib=$mib"
+	facts_engine "$a"
+	engine_argv "$a"
+	echo "$fill" >"$RUN/$a/cmd"
+	[[ $(cat "$RUN/$a/wait") == *'"exit_code":0,'* ]] || fail "$a: the memory was not filled"
+	take "$a" "s$mib"
+	line fact "guest.$mib.captured_bytes" "$(jq .sizes.captured_bytes "$MNT/snapshots/s$mib/info.json")"
+	destroy "$a"
+
+	bare_dir "$d/save" base "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/save/ram,share=on"
+	mv "$d/save/disk.new" "$d/save/disk"
+	"$BUILD/bench/bench-savestate" "$d/save" "true; $fill" || fail "no saved states of QEMU's own"
+	bare_dir "$d/full" '' '' -incoming fd:8
+	bare_dir "$d/loadvm" '' '' -loadvm s
+	bare_dir "$d/shared" '' "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/shared/ram,share=off" -incoming defer
+	for k in full shared; do
+		mv "$d/save/$k.state" "$d/$k/state"
+		mv "$d/save/$k.disk" "$d/$k/disk.new"
+	done
+	mv "$d/save/shared.ram" "$d/shared/ram"
+	mv "$d/save/loadvm.disk" "$d/loadvm/disk"
+	rm -f "$d/save/ram"
+	line fact "guest.$mib.full_state_bytes" "$(stat -c %s "$d/full/state")"
 }
 
 # -- measuring ----------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
  *
  *   exec     ARGUMENT = run/ID. Write --text into cmd, close, read wait to the end: its record.
  *   output   the same, then read all of stdout, which must be --bytes long.
+ *   create-drained   as create, when the pool of one machine (--pool) has just been emptied by another sandbox.
  *   create   ARGUMENT = run. mkdir, then as exec: timed from the mkdir to the record. Then, untimed, rmdir, and the
  *wait until no process of the sandbox's user ids is left, so that its end costs the next run nothing. */
 #include "tools/bench/turns.h"
@@ -85,17 +86,13 @@ static int output_run(void *op, uint64_t *ret_ns, struct err *e)
 
 /* -- create ----------------------------------------------------------------------------------------------------- */
 
-static int create_run(void *op, uint64_t *ret_ns, struct err *e)
+static int create_timed(struct sandbox *s, uint64_t *ret_ns, struct err *e)
 {
-	struct sandbox *s = op;
 	struct tree_uids uids = { 0 };
 	char dir[PATH_MAX];
 	uint64_t began, ended;
 	int r;
 
-	r = tree_wait_pool(s->o->pool, e);
-	if (r < 0)
-		return r;
 	snprintf(dir, sizeof(dir), "%s/bench-%u", s->dir, ++s->count);
 	began = bench_now_ns();
 	if (mkdir(dir, 0755) < 0)
@@ -112,6 +109,42 @@ static int create_run(void *op, uint64_t *ret_ns, struct err *e)
 	return tree_destroy(dir, &uids, e);
 }
 
+static int create_run(void *op, uint64_t *ret_ns, struct err *e)
+{
+	struct sandbox *s = op;
+	int r = tree_wait_pool(s->o->pool, e);
+
+	return r < 0 ? r : create_timed(s, ret_ns, e);
+}
+
+/* Not timed: one that takes what the pool of one machine has. Then one that finds it empty. */
+static int create_drained_run(void *op, uint64_t *ret_ns, struct err *e)
+{
+	struct sandbox *s = op;
+	struct tree_uids uids = { 0 };
+	char dir[PATH_MAX];
+	int r = tree_wait_pool(s->o->pool, e);
+
+	if (r < 0)
+		return r;
+	snprintf(dir, sizeof(dir), "%s/bench-%u", s->dir, ++s->count);
+	if (mkdir(dir, 0755) < 0)
+		return err_set(e, -errno, "%s: mkdir: %s", dir, strerror(errno));
+	r = command(s, dir, e);
+	if (r == 0)
+		r = create_timed(s, ret_ns, e);
+	if (r == 0)
+		r = tree_uids(dir, &uids, e);
+	if (r < 0) {
+		rmdir(dir);
+		return r;
+	}
+	return tree_destroy(dir, &uids, e);
+}
+
 const struct bench_op bench_op_exec = { "exec", sandbox_open, exec_run, sandbox_close, { 0 } };
 const struct bench_op bench_op_output = { "output", sandbox_open, output_run, sandbox_close, { 0 } };
+const struct bench_op bench_op_create_drained = {
+	"create-drained", sandbox_open, create_drained_run, sandbox_close, { 0 }
+};
 const struct bench_op bench_op_create = { "create", sandbox_open, create_run, sandbox_close, { 0 } };

@@ -25,10 +25,10 @@
 #define SAMPLES_MAX  (1u << 22)
 
 static const struct bench_op *const ops[] = {
-	&bench_op_stat,	      &bench_op_read,	    &bench_op_write,   &bench_op_list,		&bench_op_sh,
-	&bench_op_exec,	      &bench_op_output,	    &bench_op_create,  &bench_op_qga,		&bench_op_raw,
-	&bench_op_boot,	      &bench_op_boot_ready, &bench_op_restore, &bench_op_restore_burst, &bench_op_fork,
-	&bench_op_fork_burst, &bench_op_snapshot,   &bench_op_migrate, &bench_op_background,
+	&bench_op_stat, &bench_op_read,	      &bench_op_write,	    &bench_op_list,	      &bench_op_sh,
+	&bench_op_exec, &bench_op_output,     &bench_op_create,	    &bench_op_create_drained, &bench_op_qga,
+	&bench_op_raw,	&bench_op_boot,	      &bench_op_boot_ready, &bench_op_restore,	      &bench_op_restore_burst,
+	&bench_op_fork, &bench_op_fork_burst, &bench_op_snapshot,   &bench_op_migrate,	      &bench_op_background,
 };
 
 struct subject {

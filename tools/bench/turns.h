@@ -29,13 +29,14 @@ struct bench_op {
 
 extern const struct bench_op bench_op_stat, bench_op_read, bench_op_write, bench_op_list; /* op_file.c */
 extern const struct bench_op bench_op_sh;						  /* op_shell.c */
-extern const struct bench_op bench_op_exec, bench_op_output, bench_op_create;		  /* op_sandbox.c */
-extern const struct bench_op bench_op_qga;						  /* op_guestagent.c */
-extern const struct bench_op bench_op_raw;						  /* op_raw.c */
-extern const struct bench_op bench_op_boot, bench_op_boot_ready;			  /* op_boot.c */
-extern const struct bench_op bench_op_restore, bench_op_restore_burst;			  /* op_restore.c */
-extern const struct bench_op bench_op_fork, bench_op_fork_burst;			  /* op_fork.c */
-extern const struct bench_op bench_op_snapshot, bench_op_migrate, bench_op_background;	  /* op_snapshot.c */
+extern const struct bench_op bench_op_exec, bench_op_output, bench_op_create,
+	bench_op_create_drained;						       /* op_sandbox.c */
+extern const struct bench_op bench_op_qga;					       /* op_guestagent.c */
+extern const struct bench_op bench_op_raw;					       /* op_raw.c */
+extern const struct bench_op bench_op_boot, bench_op_boot_ready;		       /* op_boot.c */
+extern const struct bench_op bench_op_restore, bench_op_restore_burst;		       /* op_restore.c */
+extern const struct bench_op bench_op_fork, bench_op_fork_burst;		       /* op_fork.c */
+extern const struct bench_op bench_op_snapshot, bench_op_migrate, bench_op_background; /* op_snapshot.c */
 
 uint64_t bench_now_ns(void); /* CLOCK_MONOTONIC */
 
