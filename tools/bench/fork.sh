@@ -16,8 +16,6 @@ measure() { # CELL MEMORY_MIB ROUNDS [SUBJECT…]
 	local cell=$1 mib=$2 rounds=$3 d=$DIR/$2
 
 	shift 3
-	until_true "the snapshot to be stored" is_stored "s$mib" # else that is measured as well
-	warm_pool "s$mib"
 	line cell "$cell.reply" ns "guest of $mib MiB: echo x >fork until it returns; QEMU: from its start to the agent's answer"
 	line cell "$cell.result" ns "the same, to the end of its first command, \`true\`"
 	turns --rounds "$rounds" --text true --pool "$UID_BASE:$POOL" "$cell" "crucible=fork:$MNT:s$mib" "$@"

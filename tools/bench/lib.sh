@@ -44,7 +44,7 @@ bench_begin() { # NAME BUILD_DIR
 	command -v jq >/dev/null || fail "jq is not installed"
 	mkdir -p "$OUT"
 	OUT=$(realpath "$OUT")
-	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-store"
+	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-profiles"
 	DIR=$(mktemp -d "$OUT/run.$NAME.XXXXXX")
 	chmod 0755 "$DIR"
 	LINES=$DIR/lines
@@ -255,15 +255,36 @@ engine_argv() { # SANDBOX
 	ENGINE_ARGV=("${ENGINE_ARGV[@]/#\/boot\//$STORE/boot/}")
 }
 
-# A folder as bare.h wants it: the machine of ENGINE_ARGV, but its disk is an overlay of qcow2 over the profile's image instead of a block
-# device at the pager. RAM: memory-backend options in the place of the memfd's ("": as it is). MORE: further arguments; with them nothing is
-# booted, the machine goes on from a saved state.
+# ENGINE_ARGV for a machine without crucible's block server: FILE is an overlay of qcow2.
+own_disk() { # FILE
+	local i
+	local -a argv=()
+
+	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
+		if [ "${ENGINE_ARGV[i]}" = -blockdev ]; then
+			i=$((i + 1))
+		else
+			argv+=("${ENGINE_ARGV[i]}")
+		fi
+	done
+	# shellcheck disable=SC2054 # the commas are QEMU's
+	ENGINE_ARGV=("${argv[@]}" -blockdev "driver=qcow2,node-name=disk0,discard=unmap,file.driver=file,file.filename=$1")
+}
+
+new_overlay() { # FILE PROFILE
+	qemu-img create -q -f qcow2 -F raw -b "$(realpath "$STORE/profiles/$2/root.img")" "$1" 64G
+}
+
+# A folder as bare.h wants it: the machine of ENGINE_ARGV, its disk an overlay over the profile's image ("": none is made). RAM: options of a
+# memory backend in the place of the memfd's ("": as it is). MORE: further arguments; with them nothing is booted, the machine goes on from a
+# saved state.
 bare_dir() { # DIR PROFILE RAM [MORE…]
 	local dir=$1 profile=$2 ram=$3 i a
-	local -a argv=()
+	local -a argv=() ENGINE_ARGV=("${ENGINE_ARGV[@]}")
 
 	shift 3
 	mkdir -p "$dir"
+	own_disk /dev/fdset/7
 	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
 		a=${ENGINE_ARGV[i]}
 		case $a in
@@ -273,18 +294,13 @@ bare_dir() { # DIR PROFILE RAM [MORE…]
 				continue
 			}
 			;;
-		-blockdev)
-			i=$((i + 1))
-			[[ ${ENGINE_ARGV[i]} == *node-name=disk0,* ]] || continue
-			argv+=(-add-fd fd=7,set=7 -blockdev)
-			a=driver=qcow2,node-name=disk0,discard=unmap,file.driver=file,file.filename=/dev/fdset/7
-			;;
 		memory-backend-memfd,*) [ -z "$ram" ] || a=$ram ;;
 		esac
 		argv+=("$a")
 	done
+	argv+=(-add-fd "fd=7,set=7")
 	printf '%s\0' "${argv[@]}" "$@" >"$dir/argv"
-	[ -z "$profile" ] || qemu-img create -q -f qcow2 -F raw -b "$(realpath "$STORE/profiles/$profile/root.img")" "$dir/disk.new" 64G
+	[ -z "$profile" ] || new_overlay "$dir/disk.new" "$profile"
 }
 
 # The machine with so much RAM, of which FILL_MIB are random, beside what the guest needs for itself (60 MiB). Leaves snapshot s$1 and, for the
@@ -312,10 +328,30 @@ make_states() { # MEMORY_MIB FILL_MIB
 		mv "$d/save/$k.state" "$d/$k/state"
 		mv "$d/save/$k.disk" "$d/$k/disk.new"
 	done
+	until_true "the snapshot to be stored" is_stored "s$mib" # else that is measured as well
+	warm_pool "s$mib"
 	mv "$d/save/shared.ram" "$d/shared/ram"
 	mv "$d/save/loadvm.disk" "$d/loadvm/disk"
 	rm -f "$d/save/ram"
 	line fact "guest.$mib.full_state_bytes" "$(stat -c %s "$d/full/state")"
+}
+
+# Eight snapshots of one guest's memory, as files: $DIR/images/image.{1..8}. It installs nothing and reaches no network: files are read,
+# programs run, some of what they made is removed again.
+make_images() { # MEMORY_MIB N
+	local d=$DIR/images
+
+	say "$2 images of a guest of $1 MiB"
+	bare_dir "$d" base "memory-backend-file,id=ram,size=${1}M,mem-path=$d/ram,share=on"
+	mv "$d/disk.new" "$d/disk"
+	# shellcheck disable=SC2016 # for the guest
+	"$BUILD/bench/bench-savestate" "$d" 'case $1 in
+1) find /usr/lib -type f -size -200k | head -n 600 | xargs cat >/dev/null ;;
+*) find /usr/bin /usr/share -type f -size -200k | sed -n "$(($1 * 60)),$(($1 * 60 + 59))p" | xargs cat | sha256sum >/dev/shm/sum.$1
+	perl -e "my %h; \$h{\$_} = \$_ x 3 for 1 .. 20000; print scalar keys %h"
+	head -c 3m /dev/urandom >/dev/shm/random.$(($1 % 4)) ;;
+esac' "$2" || fail "no images of a guest's memory"
+	rm -f "$d/ram"
 }
 
 # -- measuring ----------------------------------------------------------------------------------------------------------------

@@ -128,6 +128,25 @@ static int save(struct bare *b, const char *dir, struct err *e)
 	return r < 0 ? r : copy(dir, "disk", "full.disk", e);
 }
 
+static int save_images(struct bare *b, const char *dir, const char *script, unsigned n, struct err *e)
+{
+	int r = ask(b, "{\"execute\":\"qmp_capabilities\"}\n", -1, e);
+	char text[2048], name[32];
+
+	for (unsigned i = 1; i <= n && r == 0; i++) {
+		snprintf(text, sizeof(text), "set %u\n%.1900s", i, script);
+		snprintf(name, sizeof(name), "image.%u", i);
+		r = bare_script(b, text, e);
+		if (r == 0)
+			r = ask(b, "{\"execute\":\"stop\"}\n", -1, e);
+		if (r == 0)
+			r = copy(dir, "ram", name, e);
+		if (r == 0)
+			r = ask(b, "{\"execute\":\"cont\"}\n", -1, e);
+	}
+	return r;
+}
+
 int main(int argc, char **argv)
 {
 	static struct bare b;
@@ -135,8 +154,8 @@ int main(int argc, char **argv)
 	struct err e = { 0 };
 	int r;
 
-	if (argc != 3) {
-		fputs("usage: bench-savestate DIR SCRIPT\n", stderr);
+	if (argc != 3 && argc != 4) {
+		fputs("usage: bench-savestate DIR SCRIPT [IMAGES]\n", stderr);
 		return 2;
 	}
 	r = bare_kind_open(argv[1], &k, &e);
@@ -150,10 +169,13 @@ int main(int argc, char **argv)
 			r = bare_say_hello(&b, &e);
 		if (r == 0)
 			r = bare_hear_hello(&b, &e);
-		if (r == 0)
+		if (r == 0 && argc == 4) {
+			r = save_images(&b, argv[1], argv[2], (unsigned)strtoul(argv[3], NULL, 10), &e);
+		} else if (r == 0) {
 			r = bare_script(&b, argv[2], &e);
-		if (r == 0)
-			r = save(&b, argv[1], &e);
+			if (r == 0)
+				r = save(&b, argv[1], &e);
+		}
 		bare_end(&b);
 	}
 	bare_kind_close(&k);

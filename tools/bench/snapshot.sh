@@ -44,7 +44,7 @@ done
 
 new_sandbox b
 for i in {1..9}; do
-	echo "$(dirty 1)" >"$RUN/b/cmd"
+	dirty 1 >"$RUN/b/cmd"
 	cat "$RUN/b/wait" >/dev/null
 	take b "b$i"
 	until_true "snapshot b$i to be stored" is_stored "b$i"
