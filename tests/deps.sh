@@ -9,7 +9,7 @@
 #                                   package may be built on a machine that will not run it
 #   tests/deps.sh list [GROUP]      print the names
 #
-# GROUP is build (what `make` needs; the default of check), run, test or all (the default of install).
+# GROUP is build (what `make` needs; the default of check), run, test, bench or all (the default of install; without bench).
 # `make` runs `check` every time, so the usual case is two comparisons of time stamps and no other process.
 # shellcheck disable=SC2086 # lists of words are split on purpose
 # shellcheck disable=SC3013 # test -nt: dash and busybox have it, and it saves a process a build
@@ -22,14 +22,18 @@ run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fus
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
 	vim-tiny strace openssh-client xz-utils'
 
+# What `make bench` compares with; nothing else needs them, and `all` leaves them out.
+bench='jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'
+
 names() {
 	case $1 in
 	build) echo $build ;;
 	run) echo $run ;;
 	test) echo $test ;;
+	bench) echo $bench ;;
 	all) echo $build $run $test ;;
 	*)
-		echo "deps.sh: no such group: $1 (build, run, test, all)" >&2
+		echo "deps.sh: no such group: $1 (build, run, test, bench, all)" >&2
 		exit 2
 		;;
 	esac
@@ -104,7 +108,7 @@ check-install) check run || true ;;
 install) install "${2:-all}" ;;
 list) names "${2:-all}" ;;
 *)
-	echo "usage: tests/deps.sh check|install|list [build|run|test|all] | check-install" >&2
+	echo "usage: tests/deps.sh check|install|list [build|run|test|bench|all] | check-install" >&2
 	exit 2
 	;;
 esac
