@@ -17,13 +17,13 @@ set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev'
-run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
+run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace openssh-client xz-utils'
+	vim-tiny strace openssh-client xz-utils qemu-utils'
 
 # What `make bench` compares with; nothing else needs them, and `all` leaves them out.
-bench='jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'
+bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'
 
 names() {
 	case $1 in
