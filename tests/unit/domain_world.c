@@ -90,6 +90,7 @@ int world_setup(void **state)
 	config_set(&w->cfg, "prepare", "0", &e);
 	config_set(&w->cfg, "pool_size", "0", &e);
 	snprintf(w->engine.name, sizeof(w->engine.name), "qemu");
+	snprintf(w->engine.version, sizeof(w->engine.version), "7.2.22");
 	w->store_fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	assert_true(w->store_fd >= 0);
 	static const char *const dirs[] = { "run",	"state",	 "boot",	 "boot/b1",
