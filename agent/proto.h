@@ -48,15 +48,16 @@ enum ag_type {
 	 *	   "hostname":"a", "instance":"uuid", "root_mib":N, "memory_bytes":N, "cpu_percent":N, "pids":N}
 	 *	  root_mib: grow the root file system to that, within its disk. The last three are limits of all
 	 *	  commands together. 0: none.
-	 *	  "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex"}: this guest was restored
-	 *	  from a snapshot and is another one now. Before it answers, the agent, each step fatal (BYE): entropy
-	 *	  credited and the generator reseeded, machine-id (also D-Bus's copy, no link followed), hostname, clock,
-	 *	  /run/crucible/fork (JSON: fork, parent, epoch). Then it thaws all commands, then it answers.
-	 * agent: {"version":2, "epoch":N, "agent":"0.1.0", "kernel":"6.1…", "boot_id":"…", "page_size":4096,
+	 *	  "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex"}: this guest was
+	 *restored from a snapshot and is another one now. Before it answers, the agent, each step fatal (BYE): entropy
+	 *	  credited and the generator reseeded, machine-id (also D-Bus's copy, no link followed), hostname,
+	 *clock, /run/crucible/fork (JSON: fork, parent, epoch). Then it thaws all commands, then it answers. agent:
+	 *{"version":2, "epoch":N, "agent":"0.1.0", "kernel":"6.1…", "boot_id":"…", "page_size":4096,
 	 *	   "shells":["/bin/sh",…], "unenforced":["…"],
-	 *	   "inherited":[{"stream":N, "pid":N, "name":"text of EXEC's name"}]}: with "clone": commands of the epoch
-	 *	   before that run on. Their streams stay: output comes as DATA (from byte 0 of the new epoch, credit anew),
-	 *	   their end as EXIT; KILL, SIGNAL and CLOSE work; what was left of timeout_ms counts; stdin is at its end. */
+	 *	   "inherited":[{"stream":N, "pid":N, "name":"text of EXEC's name"}]}: with "clone": commands of the
+	 *epoch before that run on. Their streams stay: output comes as DATA (from byte 0 of the new epoch, credit
+	 *anew), their end as EXIT; KILL, SIGNAL and CLOSE work; what was left of timeout_ms counts; stdin is at its
+	 *end. */
 	AG_HELLO = 1,
 	AG_PING, /* both, control: payload <= 64 bytes, sent back as PONG */
 	AG_PONG,
@@ -106,8 +107,8 @@ enum ag_type {
 	/* host, control: u32 milliseconds (<= 10000). Freeze every command (the guest's cgroup freezer, background
 	 * children included) and the file server, then go quiet: FROZEN on control and on bulk, after which the agent
 	 * sends nothing, on either port, before THAW or HELLO. The host sends nothing after FREEZE but THAW or HELLO.
-	 * Nothing is lost: output that was read from a pipe was sent or is kept, requests that came are answered before or
-	 * after. */
+	 * Nothing is lost: output that was read from a pipe was sent or is kept, requests that came are answered before
+	 * or after. */
 	AG_FREEZE,
 	/* agent, both ports: payload i32: 0, or -ETIMEDOUT: not frozen in time: all was thawed again, the agent is not
 	 * quiet (on control only, then) */

@@ -25,6 +25,8 @@ void waitq_fini(struct waitq *q)
 		unlink_waiter(q->first);
 	if (q->deferred)
 		loop_del(q->loop, &q->deferred);
+	if (q->ended)
+		*q->ended = true;
 }
 
 void waitq_add(struct waitq *q, struct waiter *w)
@@ -45,25 +47,34 @@ void waitq_del(struct waiter *w)
 }
 
 /* A waiter's function may delete any waiter, itself included, and may add new ones: so the list is searched anew from
- * its head for one that this round has not called yet. Those called and still waiting carry the round's number. */
+ * its head for one that this round has not called yet. Those called and still waiting carry the round's number. It may
+ * also be the last to need what the queue is part of: then the queue is gone when it returns. */
 static void run(void *arg)
 {
 	struct waitq *q = arg;
 	unsigned round = ++q->round;
+	bool ended = false, *outer = q->ended;
 
 	q->deferred = 0;
+	q->ended = &ended;
 	for (;;) {
 		struct waiter *w = q->first;
 
 		while (w && w->round == round)
 			w = w->next;
 		if (!w)
-			return;
+			break;
 		/* To the end of the list, so that the search stays short when many go on waiting. */
 		unlink_waiter(w);
 		waitq_add(q, w);
 		w->fn(w);
+		if (ended) {
+			if (outer)
+				*outer = true;
+			return;
+		}
 	}
+	q->ended = outer;
 }
 
 void waitq_wake(struct waitq *q)

@@ -20,10 +20,11 @@ struct waitq {
 	struct loop *loop;
 	loop_id deferred;
 	unsigned round;
+	bool *ended; /* of the wake that is on the stack, if one is */
 };
 
 void waitq_init(struct waitq *q, struct loop *l);
-void waitq_fini(struct waitq *q); /* waiters are detached without a call */
+void waitq_fini(struct waitq *q); /* waiters are detached without a call; allowed from any waiter's fn */
 /* @w->fn is set by the caller and must stay valid until waitq_del. Adding twice is a bug (assert). */
 void waitq_add(struct waitq *q, struct waiter *w);
 void waitq_del(struct waiter *w); /* fine when it waits for nothing; allowed from any waiter's fn */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files whose write makes something that takes a while, and returns when it is there: run/<id>/snapshot and
- * snapshots/<id>/fork. The one write is the whole order. Interrupted, the write returns EINTR and the work goes on; with
- * O_NONBLOCK it returns at once. What went wrong, the object's `error` says. */
+ * snapshots/<id>/fork. The one write is the whole order. Interrupted, the write returns EINTR and the work goes on;
+ * with O_NONBLOCK it returns at once. What went wrong, the object's `error` says. */
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/snapshot.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Snapshots, as the files of the tree see them: `run/<id>/snapshot`, `snapshots/<id>/`. As sandbox.h: the loop's thread,
- * nothing blocks; what takes long is a struct snapshot_job whose end is waited for on a queue.
+/* Snapshots, as the files of the tree see them: `run/<id>/snapshot`, `snapshots/<id>/`. As sandbox.h: the loop's
+ * thread, nothing blocks; what takes long is a struct snapshot_job whose end is waited for on a queue.
  *
  * States (the words of `status`):
  *   capturing  the machine is being frozen and copied         -> storing, gone (a failure: it never was)
@@ -31,14 +31,15 @@ bool snapshot_gone(const struct snapshot *p);
 const char *snapshot_name(const struct snapshot *p);
 const char *snapshot_uuid(const struct snapshot *p);
 const char *snapshot_source_uuid(const struct snapshot *p); /* the sandbox's that it was taken of */
-const char *snapshot_parent(const struct snapshot *p); /* a snapshot's name, or "profile:NAME" */
+const char *snapshot_parent(const struct snapshot *p);	    /* a snapshot's name, or "profile:NAME" */
 struct cfs_who snapshot_owner(const struct snapshot *p);
 enum snapshot_status snapshot_status(const struct snapshot *p);
 const char *snapshot_error(const struct snapshot *p); /* "" when there is none */
 uint64_t snapshot_created_ns(const struct snapshot *p);
 uint64_t snapshot_changed_ns(const struct snapshot *p);
 struct waitq *snapshot_waitq(struct snapshot *p); /* woken at every change of status, error, verify, diff */
-void snapshot_fail(struct snapshot *p, const struct cfs_who *who, const struct err *e); /* into `error` and the journal */
+void snapshot_fail(struct snapshot *p, const struct cfs_who *who,
+		   const struct err *e); /* into `error` and the journal */
 int snapshot_info_json(struct snapshot *p, struct buf *out);
 /* Names of living sandboxes made from it; NULL starts, NULL ends; borrowed. */
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after);
@@ -61,14 +62,14 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 		     struct err *e);
 const char *sandbox_latest_snapshot(const struct sandbox *s); /* a name, or "" */
 
-/* Commands that run on from the snapshot: their numbers there, growing; 0 starts, 0 ends. What each has printed since: a
- * file, the caller closes. */
+/* Commands that run on from the snapshot: their numbers there, growing; 0 starts, 0 ends. What each has printed since:
+ * a file, the caller closes. */
 uint64_t sandbox_inherited_next(struct sandbox *s, uint64_t after);
 int sandbox_inherited_open(struct sandbox *s, uint64_t n, int *ret_fd);
 
-/* Write into snapshots/<id>/fork: a number, or names, one a line. All or none. Errors at once: -EINVAL; -EEXIST; -EDQUOT;
- * -EPERM not the owner; -EBUSY capturing; -EBADMSG damaged; -EPROTONOSUPPORT another machine, engine or kernel (words
- * name the way out); -ENOMEM. Later: what a start can end with. */
+/* Write into snapshots/<id>/fork: a number, or names, one a line. All or none. Errors at once: -EINVAL; -EEXIST;
+ * -EDQUOT; -EPERM not the owner; -EBUSY capturing; -EBADMSG damaged; -EPROTONOSUPPORT another machine, engine or kernel
+ * (words name the way out); -ENOMEM. Later: what a start can end with. */
 int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const struct cfs_who *who,
 		  struct snapshot_job **ret, struct err *e);
 int snapshot_last_batch(struct snapshot *p, struct buf *out); /* names, one a line */
@@ -81,7 +82,8 @@ int snapshot_diff_json(struct snapshot *p, struct buf *out);			   /* -ENOENT bef
 
 /* store/: of the whole store. */
 int registry_store_json(struct registry *r, struct buf *out);
-int registry_store_start(struct registry *r, const char *what, const struct cfs_who *who, struct err *e); /* gc verify */
+int registry_store_start(struct registry *r, const char *what, const struct cfs_who *who,
+			 struct err *e); /* gc verify */
 int registry_store_outcome(struct registry *r, const char *what, struct buf *out);
 
 #endif

@@ -93,8 +93,8 @@ struct cfs_entry {
 	/* Called before anything else at a look-up and for a listing: may choose a->bound and a->changed_ns. -ENOENT:
 	 * not there, not listed. */
 	int (*bind)(struct cfs_about *a);
-	/* Begin what takes a while. @order is trimmed, not empty. The words of a failure go into @e, and from there into
-	 * `error` by fail() (NULL: the sandbox's). */
+	/* Begin what takes a while. @order is trimmed, not empty. The words of a failure go into @e, and from there
+	 * into `error` by fail() (NULL: the sandbox's). */
 	int (*begin)(const struct cfs_about *a, const struct cfs_who *who, const char *order, struct snapshot_job **ret,
 		     struct err *e);
 	void (*fail)(const struct cfs_about *a, const struct cfs_who *who, struct err *e);

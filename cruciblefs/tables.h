@@ -5,19 +5,19 @@
 
 #include "cruciblefs/table.h"
 
-extern const struct cfs_table cfs_root_table;	 /* root.c: / */
-extern const struct cfs_table cfs_run_table;	 /* run.c: run/ */
-extern const struct cfs_table cfs_sandbox_table; /* run.c: run/<id>/ */
-extern const struct cfs_table cfs_limits_table;	 /* run.c: run/<id>/limits/ */
-extern const struct cfs_table cfs_execs_table;	 /* exec.c: run/<id>/exec/ */
-extern const struct cfs_table cfs_exec_table;	 /* exec.c: run/<id>/exec/<n>/ */
-extern const struct cfs_table cfs_slot_table;	 /* exec.c: run/<id>/exec/NAME/ */
-extern const struct cfs_table cfs_logs_table;	 /* logs.c: logs/ */
+extern const struct cfs_table cfs_root_table;	   /* root.c: / */
+extern const struct cfs_table cfs_run_table;	   /* run.c: run/ */
+extern const struct cfs_table cfs_sandbox_table;   /* run.c: run/<id>/ */
+extern const struct cfs_table cfs_limits_table;	   /* run.c: run/<id>/limits/ */
+extern const struct cfs_table cfs_execs_table;	   /* exec.c: run/<id>/exec/ */
+extern const struct cfs_table cfs_exec_table;	   /* exec.c: run/<id>/exec/<n>/ */
+extern const struct cfs_table cfs_slot_table;	   /* exec.c: run/<id>/exec/NAME/ */
+extern const struct cfs_table cfs_logs_table;	   /* logs.c: logs/ */
 extern const struct cfs_table cfs_snapshots_table; /* snapshots.c: snapshots/ */
 extern const struct cfs_table cfs_taken_table;	   /* snapshots.c: run/<id>/snapshots/ */
 extern const struct cfs_table cfs_inherited_table; /* snapshots.c: run/<id>/inherited/ */
 extern const struct cfs_table cfs_store_table;	   /* snapshots.c: store/ */
-extern const struct cfs_table cfs_by_name_table; /* logs.c: logs/by-name/ */
+extern const struct cfs_table cfs_by_name_table;   /* logs.c: logs/by-name/ */
 
 extern const char cfs_readme[]; /* readme.c: README.md */
 

@@ -51,7 +51,7 @@ check-unit: $(TEST_UNIT) $(TEST_FUZZ) all ## unit tests, and the fuzz targets ov
 	$(Q)$(RUNNER) $(TEST_UNIT) $(FUZZ_SPECS)
 
 .PHONY: check-e2e
-check-e2e: all teststore ## end to end: the daemon, the mount and guests; E2E='01_hello 2*' takes some
+check-e2e: all teststore $(B)/unit/fakefs ## end to end: the daemon, the mount and guests; E2E='01_hello 2*' takes some
 	$(Q)$(RUNNER) -t 300 $(E2E_SPECS)
 
 # Leaks count in the unit tests. Not end to end: the leak checker stops its process with ptrace from a helper, which a confined process

@@ -269,8 +269,9 @@ static int take_origin(struct sandbox *s, const struct cfs_who *who, struct err 
 	if (!p)
 		return err_set(e, -ENOENT, "sandbox %s: from: the snapshot is gone", s->name);
 	if (who->uid && who->uid != snapshot_owner(p).uid)
-		return err_set(e, -EPERM, "sandbox %s: from: snapshot %s is uid %u's; only its owner and root may use it",
-			       s->name, snapshot_name(p), snapshot_owner(p).uid);
+		return err_set(e, -EPERM,
+			       "sandbox %s: from: snapshot %s is uid %u's; only its owner and root may use it", s->name,
+			       snapshot_name(p), snapshot_owner(p).uid);
 	snapshot_lend(p, s);
 	return 0;
 }

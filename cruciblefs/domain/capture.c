@@ -31,6 +31,14 @@
 
 enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
 
+/* For people: what it was at when it failed. */
+static const char *const step_words[] = {
+	[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
+	[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
+	[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
+	[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
+};
+
 struct capture {
 	struct sandbox *s;  /* a reference; s->capture is us */
 	struct snapshot *p; /* a reference; in the table */
@@ -58,19 +66,8 @@ static void drop_fds(struct capture *c)
 	fd_close(&c->pagemap);
 }
 
-/* -- the end --------------------------------------------------------------------------------------------------------- */
-
-static void forget(struct capture *c)
-{
-	struct snapshot *p = c->p;
-	struct ask a;
-
-	ask_init(&a);
-	ask_str(&a, p->uuid);
-	ask_pager(p->reg, PAGER_FORGET, &a, NULL, NULL);
-	snapshot_remove_dir(p);
-	snapshot_delist(p);
-}
+/* -- the end ---------------------------------------------------------------------------------------------------------
+ */
 
 static void finish(struct capture *c)
 {
@@ -91,7 +88,10 @@ static void finish(struct capture *c)
 		err_set(&e, c->code, "sandbox %s: snapshot %s: %s", s->name, p->name, c->words);
 		if (!s->gone)
 			sandbox_fail(s, &p->owner, &e);
-		forget(c);
+		/* It never was: swept below, or when the pager is back; after a restart, too, for what was being taken.
+		 */
+		p->gone = true;
+		snapshot_changed(p);
 	} else {
 		if (!p->hidden) {
 			snprintf(s->latest_snapshot, sizeof(s->latest_snapshot), "%s", p->name);
@@ -122,7 +122,8 @@ static void fail(struct capture *c, int code, const char *step, const char *word
 		finish(c);
 }
 
-/* -- the steps ------------------------------------------------------------------------------------------------------- */
+/* -- the steps -------------------------------------------------------------------------------------------------------
+ */
 
 static void on_attached(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -130,8 +131,10 @@ static void on_attached(void *arg, int code, const char *words, struct wire_rd *
 
 	(void)r;
 	(void)m;
-	/* Its faults would wait for ever. */
-	if (code < 0 && !s->gone && s->link) {
+	/* The pager is gone: its successor gets it. Else its faults would wait for ever. */
+	if (code == -EPIPE) {
+		s->attached = false;
+	} else if (code < 0 && !s->gone && s->link) {
 		char text[256];
 
 		snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
@@ -195,8 +198,7 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	wire_u64(r); /* how long it took: the pause is told by the box */
 	left = wire_left(r);
 	buf_reset(&c->ranges);
-	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 ||
-	    m->nfds < 1)
+	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 || m->nfds < 1)
 		return -EBADMSG;
 	c->p->bits_fd = take_fd(&m->fds[0]);
 	c->captured = true;
@@ -205,12 +207,6 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 
 static void on_step(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
-	static const char *const names[] = {
-		[KNOW] = "looking at its memory",     [KNOWN] = "telling the pager of its memory",
-		[BEGIN] = "making a template",	      [FREEZE] = "freezing it",
-		[CAPTURE] = "copying what it wrote",  [MEMORY] = "putting the template in place",
-		[THAW] = "letting it go on",	      [UNDO] = "letting it go on",
-	};
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
 	enum step step = c->step;
@@ -225,7 +221,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		if (step == UNDO)
 			finish(c);
 		else
-			fail(c, code, names[step], words);
+			fail(c, code, step_words[step], words);
 		return;
 	}
 	switch (step) {
@@ -252,6 +248,10 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
 			code = attach(c, c->p->uuid);
+			if (code == -ENOTCONN) { /* as on_attached() */
+				s->attached = false;
+				code = 0;
+			}
 		}
 		break;
 	case THAW:
@@ -262,7 +262,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		return;
 	}
 	if (code < 0)
-		fail(c, code, names[step], strerror(-code));
+		fail(c, code, step_words[step], strerror(-code));
 	else
 		run(c, step + 1);
 }
@@ -325,11 +325,12 @@ static void run(struct capture *c, enum step step)
 		c->frozen = false; /* the link is dying, and the machine with it */
 		finish(c);
 	} else if (code < 0) {
-		fail(c, code, "asking", strerror(-code));
+		fail(c, code, step_words[step], code == -ENOTCONN ? "it is not there" : strerror(-code));
 	}
 }
 
-/* -- the beginning --------------------------------------------------------------------------------------------------- */
+/* -- the beginning ---------------------------------------------------------------------------------------------------
+ */
 
 /* What of a sandbox a snapshot has to know: its attributes, the shape of its machine, where it comes from. */
 static int describe(struct snapshot *p, struct sandbox *s, struct err *e)
@@ -355,7 +356,7 @@ static int describe(struct snapshot *p, struct sandbox *s, struct err *e)
 		snprintf(p->parent, sizeof(p->parent), "%s", s->parent[0] ? s->parent : s->attrs.from);
 	if (!k)
 		k = engine_fingerprint(&s->reg->engine, &m, p->fingerprint, sizeof(p->fingerprint));
-	return k < 0 ? err_set(e, k, "describing its machine: %s", strerror(-k)) : 0;
+	return k < 0 ? err_set(e, k, "sandbox %s: snapshot: describing its machine: %s", s->name, strerror(-k)) : 0;
 }
 
 /* The commands that run now go on in each fork as inherited ones. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of the file system changed since the parent: both snapshots are forked, hidden, and each lists its files; the two
- * lists, sorted by path, are merged. The guest's view is the true one: what lies in its page cache counts too. Guest text
- * is read line by line and bounded; it decides nothing. */
+/* What of the file system changed since the parent: both snapshots are forked, hidden, and each lists its files; the
+ * two lists, sorted by path, are merged. The guest's view is the true one: what lies in its page cache counts too.
+ * Guest text is read line by line and bounded; it decides nothing. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -50,7 +50,8 @@ static void end(struct diff *d, bool ok, const char *words)
 	snapshots_sweep(r);
 }
 
-/* -- merging ----------------------------------------------------------------------------------------------------------- */
+/* -- merging
+ * ----------------------------------------------------------------------------------------------------------- */
 
 struct line {
 	char *text;
@@ -79,7 +80,8 @@ static int take_path(struct line *l, const char *at)
 	return 0;
 }
 
-/* "<type> <mode> <uid> <gid> <size> <mtime> <path>": the path is behind the sixth blank, and a link's target with it. */
+/* "<type> <mode> <uid> <gid> <size> <mtime> <path>": the path is behind the sixth blank, and a link's target with it.
+ */
 static void next_line(FILE *f, struct line *l)
 {
 	ssize_t n;
@@ -173,7 +175,8 @@ static void finish(struct diff *d)
 	end(d, r == 0, r < 0 ? strerror(-r) : "");
 }
 
-/* -- listing ------------------------------------------------------------------------------------------------------------ */
+/* -- listing
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void next(struct diff *d);
 
@@ -226,10 +229,11 @@ int snapshot_diff(struct snapshot *p, const struct cfs_who *who, struct err *e)
 	if (p->diff == DIFF_RUNNING)
 		return err_set(e, -EBUSY, "snapshot %s: diff: runs already", p->name);
 	if (!parent)
-		return err_set(e, -ENOENT,
-			       "snapshot %s: diff: there is nothing to compare with: %s was booted cold, and no snapshot of "
-			       "it is kept",
-			       p->name, p->parent);
+		return err_set(
+			e, -ENOENT,
+			"snapshot %s: diff: there is nothing to compare with: %s was booted cold, and no snapshot of "
+			"it is kept",
+			p->name, p->parent);
 	k = snapshot_usable(p, e);
 	if (!k)
 		k = snapshot_usable(parent, e);

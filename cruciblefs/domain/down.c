@@ -42,8 +42,13 @@ static void settle(struct sandbox *s)
 		snapshots_sweep(s->reg);
 		return;
 	}
-	if (s->disk[0])
+	if (s->disk[0] && s->disk_unused) {
+		tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
+		s->disk[0] = s->origin[0] = '\0';
+	} else if (s->disk[0]) {
 		tell_pager(s->reg, PAGER_DISK_SYNC, s->disk);
+	}
+	s->disk_unused = false;
 	/* What was said on the way down stands in down_words; "" is an orderly stop. */
 	if (s->down_words[0]) {
 		exec_lose_all(s, s->down_words, s->down_ran);

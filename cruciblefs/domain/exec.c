@@ -362,7 +362,7 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 	}
 	if (s->link) {
 		exec_send_all(s);
-	} else if (!s->start && !s->down_pending && !s->box_uid) {
+	} else if (!s->start && !s->restore && !s->down_pending && !s->box_uid) {
 		struct err why = { 0 };
 
 		r = sandbox_start(s, who, &why);

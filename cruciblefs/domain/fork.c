@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making sandboxes of a snapshot, all or none: names first, then the sandboxes, then their machines; when one of them does
- * not come up, all of the batch are destroyed. */
+/* Making sandboxes of a snapshot, all or none: names first, then the sandboxes, then their machines; when one of them
+ * does not come up, all of the batch are destroyed. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -11,7 +11,8 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 
 struct fork {
-	struct waiter w; /* on the sandbox that is waited for now */
+	struct fork *next;  /* in the registry */
+	struct waiter w;    /* on the sandbox that is waited for now */
 	struct snapshot *p; /* a reference */
 	struct snapshot_job *job;
 	struct cfs_who who;
@@ -24,7 +25,8 @@ struct names {
 	char name[FORK_MAX][CFS_NAME_MAX + 1];
 };
 
-/* -- names ------------------------------------------------------------------------------------------------------------ */
+/* -- names ------------------------------------------------------------------------------------------------------------
+ */
 
 /* <snapshot>-1, -2 …: the next free ones. */
 static int numbered(struct snapshot *p, unsigned long count, struct names *ret, struct err *e)
@@ -58,10 +60,11 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 		to[len] = '\0';
 		k = cfs_name_check(to);
 		if (k < 0)
-			return err_set(e, k,
-				       "snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
-				       "letters, digits, '.', '_', '-')",
-				       p->name, to);
+			return err_set(
+				e, k,
+				"snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
+				"letters, digits, '.', '_', '-')",
+				p->name, to);
 		if (registry_find(p->reg, to))
 			return err_set(e, -EEXIST, "snapshot %s: fork: run/%s exists; none was made", p->name, to);
 		for (size_t i = 0; i < ret->n; i++) {
@@ -97,7 +100,18 @@ static void keep_batch(struct snapshot *p, const struct names *names)
 	buf_fini(&b);
 }
 
-/* -- the batch -------------------------------------------------------------------------------------------------------- */
+/* -- the batch --------------------------------------------------------------------------------------------------------
+ */
+
+static void take_out(struct fork *f)
+{
+	struct fork **at = &f->p->reg->forks;
+
+	while (*at && *at != f)
+		at = &(*at)->next;
+	if (*at)
+		*at = f->next;
+}
 
 static void finish(struct fork *f, int code, const char *words)
 {
@@ -105,6 +119,7 @@ static void finish(struct fork *f, int code, const char *words)
 	struct err e = { 0 };
 
 	waitq_del(&f->w);
+	take_out(f);
 	if (code < 0) {
 		err_set(&e, code, "snapshot %s: fork: %s; none was made", f->p->name, words);
 		snapshot_fail(f->p, &f->who, &e);
@@ -118,6 +133,23 @@ static void finish(struct fork *f, int code, const char *words)
 	snapshot_changed(f->p);
 	snapshot_unref(f->p);
 	free(f);
+	snapshots_sweep(r); /* it may have been removed meanwhile */
+}
+
+/* What has come up stays, for the next daemon. */
+void forks_end(struct registry *r)
+{
+	while (r->forks) {
+		struct fork *f = r->forks;
+
+		take_out(f);
+		waitq_del(&f->w);
+		for (size_t i = 0; i < f->n; i++)
+			sandbox_unref(f->made[i]);
+		job_end(f->job, -ECANCELED, "the daemon ends");
+		snapshot_unref(f->p);
+		free(f);
+	}
 }
 
 /* Look at the sandboxes in order, from the one that was not up last time. May free @f. */
@@ -204,6 +236,8 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 		free(f);
 	} else {
 		keep_batch(p, names);
+		f->next = p->reg->forks;
+		p->reg->forks = f;
 		look(f);
 		*ret = j;
 	}

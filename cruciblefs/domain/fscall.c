@@ -149,11 +149,11 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 		free(c);
 		return -ENOMEM;
 	}
-	if (s->status == SBX_CONFIGURED && !s->start) {
+	if (s->status == SBX_CONFIGURED) {
 		r = sandbox_start(s, who, &e);
 		if (r < 0)
 			sandbox_fail(s, who, &e);
-		else if (!s->start)
+		else if (s->status != SBX_STARTING || s->down_pending)
 			r = -ENOTCONN; /* it has failed already, and told those who waited: we would wait for ever */
 		if (r < 0) {
 			free(c->payload);

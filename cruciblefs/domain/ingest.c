@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Snapshots on their way into the snapstore, one after another, parents first: what a snapshot is a difference to must be
- * there before it. Its pages are in the template, its blocks in frozen layers; both stay until the store has said that
- * all is durable. A full disk loses nothing: it is tried again, and `error` says so. */
+/* Snapshots on their way into the snapstore, one after another, parents first: what a snapshot is a difference to must
+ * be there before it. Its pages are in the template, its blocks in frozen layers; both stay until the store has said
+ * that all is durable. A full disk loses nothing: it is tried again, and `error` says so. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

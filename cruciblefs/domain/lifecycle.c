@@ -57,7 +57,6 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 	for (uint32_t i = 0; i < n && !rd.bad; i++) {
 		char uuid[64];
 		struct sandbox *s;
-		uint8_t raw[LAUNCH_UUID_BYTES];
 
 		wire_str(&rd, uuid, sizeof(uuid));
 		if (strlen(uuid) != LAUNCH_UUID_LEN)
@@ -68,8 +67,7 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		if (s || rd.bad)
 			continue;
 		log_info("uuid=%s event=stray-cgroup next=killed", uuid);
-		launch_uuid_encode(uuid, raw);
-		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
+		machine_kill(r, uuid);
 	}
 	if (wire_done(&rd) < 0)
 		return err_set(e, -EBADMSG, "the launcher's list of what runs is malformed");

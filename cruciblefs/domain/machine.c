@@ -99,7 +99,7 @@ void machine_kill(struct registry *r, const char *id)
 		return;
 	if (launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, on_killed, r) == 0)
 		r->ndowns++; /* a shutdown waits for it */
-	else /* no memory to wait for the answer with */
+	else		     /* no memory to wait for the answer with */
 		launcher_call(r->launcher, LAUNCH_KILL, raw, sizeof(raw), NULL, 0, NULL, NULL);
 }
 
@@ -334,7 +334,8 @@ static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, s
 		offer_disk(k);
 }
 
-/* -- its directory --------------------------------------------------------------------------------------------------- */
+/* -- its directory ---------------------------------------------------------------------------------------------------
+ */
 
 /* The box sees only box/ and may write there (group: the service gid; setgid hands it on to what it makes): a box that
  * was taken over must not be able to say whose sandbox this is. */
@@ -416,7 +417,8 @@ struct machine *machine_free(struct machine *m)
 	return NULL;
 }
 
-/* -- giving it away -------------------------------------------------------------------------------------------------- */
+/* -- giving it away --------------------------------------------------------------------------------------------------
+ */
 
 /* The machine's box/ becomes the sandbox's: a bind mount in the box follows the directory. Commands that were accepted
  * before move along. persist.c finishes what a crash left half done: s->machine was written first. */
@@ -429,11 +431,14 @@ static int exchange_dirs(struct machine *m, struct sandbox *s)
 		return -errno;
 	if (renameat2(dir, "box", s->dirfd, "box", RENAME_EXCHANGE) < 0)
 		return -errno;
-	if (renameat(dir, "box/exec", s->dirfd, "box/exec") < 0)
-		return -errno;
 	box = openat(s->dirfd, "box", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (box < 0)
-		return -errno;
+	if (box < 0 || renameat(dir, "box/exec", s->dirfd, "box/exec") < 0) {
+		int c = -errno;
+
+		/* The machine goes with its directory: the sandbox's commands must not be in it. */
+		renameat2(dir, "box", s->dirfd, "box", RENAME_EXCHANGE);
+		return c;
+	}
 	fd_close(&s->boxfd);
 	s->boxfd = take_fd(&box);
 	return 0;

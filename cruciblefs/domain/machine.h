@@ -16,11 +16,11 @@
 struct machine_plan {
 	bool generic; /* waits for memory and state; else it boots */
 	enum engine_accel accel;
-	uint32_t memory_mib, vcpus;	       /* classes */
-	uint32_t cpu_percent;		       /* 0: what the vCPUs need */
-	uint64_t io_bytes_per_s;	       /* 0: no limit */
-	const char *bootid;		       /* of one that boots */
-	const char *disk;		       /* of one that boots: offered to it by the block server */
+	uint32_t memory_mib, vcpus; /* classes */
+	uint32_t cpu_percent;	    /* 0: what the vCPUs need */
+	uint64_t io_bytes_per_s;    /* 0: no limit */
+	const char *bootid;	    /* of one that boots */
+	const char *disk;	    /* of one that boots: offered to it by the block server */
 };
 
 struct machine {
@@ -36,7 +36,8 @@ struct machine {
 	bool spawned; /* something of it may run */
 	char *unenforced;
 	struct boxlink *link; /* IDLE */
-	/* Ends MAKING, once: 0, or -errno with words that name the step. Later, when its box ends: -ENOTCONN. May free it.
+	/* Ends MAKING, once: 0, or -errno with words that name the step. Later, when its box ends: -ENOTCONN. May free
+	 * it.
 	 */
 	void (*fn)(void *arg, struct machine *m, int code, const char *words);
 	void *arg;

@@ -17,8 +17,11 @@ static const struct {
 	const char *key;
 	size_t at, cap;
 } words[] = {
-#define WORD(member) { #member, offsetof(struct sandbox, member), sizeof(((struct sandbox *)NULL)->member) }
-	WORD(machine), WORD(disk),   WORD(origin),	WORD(template),	      WORD(base),
+#define WORD(member)                                                                                \
+	{                                                                                           \
+#member, offsetof(struct sandbox, member), sizeof(((struct sandbox *)NULL)->member) \
+	}
+	WORD(machine), WORD(disk),   WORD(origin),	WORD(template),	       WORD(base),
 	WORD(bootid),  WORD(parent), WORD(parent_uuid), WORD(latest_snapshot),
 };
 
@@ -178,8 +181,8 @@ static void clear_tmp(struct sandbox *s)
 	closedir(d);
 }
 
-/* A daemon was killed while the sandbox took a machine's directory (machine.c): the box/ that was its own may lie in the
- * machine's, with its commands. */
+/* A daemon was killed while the sandbox took a machine's directory (machine.c): the box/ that was its own may lie in
+ * the machine's, with its commands. */
 static int finish_exchange(struct registry *r, struct sandbox *s)
 {
 	char path[LAUNCH_UUID_LEN + 16];
@@ -239,8 +242,8 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 	return 0;
 }
 
-/* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen, or a
- * machine of the pool; those come last, since a sandbox may have to fetch something out of one. */
+/* What a killed daemon was about to remove, and directories without a sandbox.json: a creation that was never seen, or
+ * a machine of the pool; those come last, since a sandbox may have to fetch something out of one. */
 static int load_pass(struct registry *r, bool remove, struct err *e)
 {
 	int fd = openat(r->sandboxes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

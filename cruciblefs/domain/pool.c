@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Machines that are made before anybody wants them: an engine and its box, generic, of the shapes that were used last.
- * They hide what starting processes costs. The pool is filled behind, one machine at a time and never while a sandbox is
- * being brought up, so that a burst is not slowed down by its own refill. */
+ * They hide what starting processes costs. The pool is filled behind, one machine at a time and never while a sandbox
+ * is being brought up, so that a burst is not slowed down by its own refill. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
@@ -58,13 +58,13 @@ bool registry_anybody_starts(const struct registry *r)
 static void fill(void *arg)
 {
 	struct registry *r = arg;
-	struct machine_plan plan = { .generic = true,
-				     .accel = r->accel,
-				     .memory_mib = r->pool_memory_mib,
-				     .vcpus = r->pool_vcpus };
+	struct machine_plan plan = {
+		.generic = true, .accel = r->accel, .memory_mib = r->pool_memory_mib, .vcpus = r->pool_vcpus
+	};
 	struct machine *m;
 	struct err e = { 0 };
 
+	r->pool_timer = 0; /* fired: it can be armed again */
 	if (r->shutting_down || !r->launcher || r->trial != TRIAL_DONE || r->npool >= r->cfg->pool_size ||
 	    !r->pool_memory_mib || r->pool_failures > 2)
 		return;

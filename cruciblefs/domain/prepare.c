@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cruciblefs/domain/worker.h"
 
-#define QUIET_NS (300ull * 1000000ull)
+#define QUIET_NS     (300ull * 1000000ull)
 #define FAILURES_MAX 3u
 
 /* What most commands need, once: the shell, the dynamic linker, an interpreter if there is one. */

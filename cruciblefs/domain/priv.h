@@ -60,6 +60,7 @@ struct machine;
 struct snapshot;
 struct prepare;
 struct ingest;
+struct fork;
 struct peer;
 
 struct sandbox {
@@ -93,14 +94,15 @@ struct sandbox {
 
 	/* The machine. */
 	char machine[LAUNCH_UUID_LEN + 1];  /* what the launcher calls it; "": none */
-	struct start *start;	  /* being brought up: by a cold boot, or still choosing */
-	struct restore *restore;  /* being brought up from a snapshot */
-	struct capture *capture;  /* a snapshot of it is being taken */
+	struct start *start;		    /* being brought up: by a cold boot, or still choosing */
+	struct restore *restore;	    /* being brought up from a snapshot */
+	struct capture *capture;	    /* a snapshot of it is being taken */
 	char disk[LAUNCH_UUID_LEN + 1];	    /* the pager's stack; "": none yet */
 	char origin[LAUNCH_UUID_LEN + 1];   /* the snapshot that its disk is a difference to; "": its base image */
 	char template[LAUNCH_UUID_LEN + 1]; /* the snapshot that its memory is a difference to; "": it booted cold */
 	bool attached;			    /* the pager knows its memory */
 	bool disk_only;			    /* a fork that boots its snapshot's disk */
+	bool disk_unused;		    /* no guest has run on it: it goes with the machine */
 	char base[160], bootid[80];	    /* disk image and kernel that it booted from, or whose guest did */
 	char parent[CFS_NAME_MAX + 1], parent_uuid[LAUNCH_UUID_LEN + 1]; /* what it is a fork of; "": of none */
 	char latest_snapshot[CFS_NAME_MAX + 1];
@@ -136,15 +138,14 @@ struct registry {
 	int snapshots_fd;
 	struct peer *pager; /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
-	/* Was it started by this daemon, or found alive? */
-	enum { PAGER_UNKNOWN, PAGER_FRESH, PAGER_OLDER } pager_is;
 	struct peer *store;
+	struct fork *forks;	    /* batches that come up */
 	struct ingest *ingest;	    /* one is on its way into the store */
 	loop_id ingest_timer;
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
-	struct prepare *prepare; /* a profile is being prepared */
+	struct prepare *prepare;			/* a profile is being prepared */
 	unsigned prepare_failures;
 	struct machine *pool_machines; /* IDLE and MAKING ones */
 	loop_id pool_timer;
@@ -231,8 +232,8 @@ void sandbox_life_timer(struct sandbox *s); /* (re)arm from timeout_s */
 /* Takes @fd. Of a sandbox, of a machine that is no sandbox's yet, or of neither: then the hello says whose it is. */
 int boxlink_new(struct registry *r, struct sandbox *s, struct machine *m, int fd, struct boxlink **ret, struct err *e);
 void boxlink_give(struct boxlink *k, struct sandbox *s); /* the machine's becomes the sandbox's: s->link */
-struct boxlink *boxlink_free(struct boxlink *k); /* pending calls end with -ENOTCONN */
-typedef call_fn boxlink_fn;			 /* base/call.h */
+struct boxlink *boxlink_free(struct boxlink *k);	 /* pending calls end with -ENOTCONN */
+typedef call_fn boxlink_fn;				 /* base/call.h */
 /* @fn NULL: no reply is wanted. */
 int boxlink_call(struct boxlink *k, enum box_type type, const void *data, size_t len, boxlink_fn *fn, void *arg);
 int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, size_t len, const int *fds, size_t nfds,

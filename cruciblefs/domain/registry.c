@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/worker.h"
 
 int cfs_name_check(const char *name)
 {
@@ -200,6 +200,7 @@ struct registry *registry_free(struct registry *r)
 	pool_drain(r);
 	while (r->greeting)
 		boxlink_free(r->greeting);
+	forks_end(r);
 	while (r->first) {
 		struct sandbox *s = r->first;
 		struct boxlink *link = s->link;
@@ -211,6 +212,7 @@ struct registry *registry_free(struct registry *r)
 		take_out(r, s);
 		sandbox_unref(s);
 	}
+	workers_end(r);
 	prepare_end(r);
 	ingest_stop(r);
 	snapshots_free_all(r);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pager and the store as the daemon knows them, and what is told to them anew when one of the three was restarted.
  *
- * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They are
- * handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then faults wait
- * and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself, the templates of
- * snapshots that were on their way into the store. A snapshot whose pages died with the pager before they were stored is
- * damaged, and says so.
+ * A fresh pager knows nothing. Each box keeps what it needs: the template, the engine's memory, the userfaultfd. They
+ * are handed over again (ADOPT of the template, ATTACH of the machine), and each disk is offered again; until then
+ * faults wait and QEMU reconnects. A fresh daemon meets a pager that knows all: it asks for what it cannot know itself,
+ * the templates of snapshots that were on their way into the store. A snapshot whose pages died with the pager before
+ * they were stored is damaged, and says so.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +26,8 @@ static const struct peer_kind pager_kind = {
 	.name = "crucible-pager",
 	.kind = LAUNCH_PAGER,
 	.uuid = LAUNCH_UUID_PAGER,
-	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 }, { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
+	.listen = { { "run", "pager.sock", SOCK_SEQPACKET, 0600 },
+		    { LAUNCH_BLOCKS_DIR, "nbd.sock", SOCK_STREAM, 0666 } },
 	.nlisten = 2,
 	.reply = PAGER_REPLY,
 	.greeting = PAGER_LIST,
@@ -42,7 +43,8 @@ static const struct peer_kind store_kind = {
 	.patient = true,
 };
 
-/* -- calls ------------------------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------------------------------
+ */
 
 static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
@@ -78,7 +80,8 @@ int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
 	return r;
 }
 
-/* -- a fresh pager ---------------------------------------------------------------------------------------------------- */
+/* -- a fresh pager ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_told(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -119,9 +122,8 @@ static void attach_again(struct again *g)
 	buf_init(&none, 16);
 	wire_put_u32(&none, 0);
 	if (g->s->link)
-		capture_attach(g->s, g->s->template, g->base, g->bytes, &none, g->fds + (g->fds[0] < 0),
-			       2u + (g->fds[0] >= 0));
-	g->s->attached = true;
+		g->s->attached = capture_attach(g->s, g->s->template, g->base, g->bytes, &none,
+						g->fds + (g->fds[0] < 0), 2u + (g->fds[0] >= 0)) == 0;
 	buf_fini(&none);
 	for (size_t i = 0; i < ARRAY_LEN(g->fds); i++)
 		fd_close(&g->fds[i]);
@@ -167,13 +169,11 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 		attach_again(g);
 }
 
-/* A box came back to this daemon: what of its machine does the pager know? */
+/* A box came back to this daemon: the pager may not know its machine, or have forgotten it. */
 void relink_adopted(struct sandbox *s)
 {
-	if (s->reg->pager_is == PAGER_FRESH)
+	if (s->reg->pager && peer_is_up(s->reg->pager))
 		relink_sandbox(s);
-	else
-		s->attached = s->reg->pager_is == PAGER_OLDER && s->template[0];
 }
 
 void relink_sandbox(struct sandbox *s)
@@ -195,7 +195,8 @@ void relink_sandbox(struct sandbox *s)
 		sandbox_unref(s);
 }
 
-/* -- snapshots on their way into the store ---------------------------------------------------------------------------- */
+/* -- snapshots on their way into the store ----------------------------------------------------------------------------
+ */
 
 static void on_manifest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -204,11 +205,15 @@ static void on_manifest(void *arg, int code, const char *words, struct wire_rd *
 	(void)r;
 	(void)m;
 	(void)words;
-	if (code == 0)
+	if (p->status == SNAPSHOT_STORING && code == 0) {
 		snapshot_set_status(p, SNAPSHOT_READY, "");
-	else if (code == -ENOENT)
+		snapshot_drop_state(p);
+	} else if (p->status == SNAPSHOT_STORING && code == -ENOENT) {
 		snapshot_set_status(p, SNAPSHOT_DAMAGED,
-				    "its pages were lost before they were stored: the pager ended meanwhile");
+				    p->state_fd < 0
+					    ? "its device state was lost before it was stored"
+					    : "its pages were lost before they were stored: the pager ended meanwhile");
+	}
 	snapshot_unref(p);
 }
 
@@ -219,7 +224,11 @@ static void on_captured(void *arg, int code, const char *words, struct wire_rd *
 
 	(void)r;
 	(void)words;
-	if (code == 0 && m->nfds >= 2) {
+	if (p->status != SNAPSHOT_STORING || p->template_fd >= 0) {
+		snapshot_unref(p); /* asked twice: pager and store came one after the other */
+		return;
+	}
+	if (code == 0 && m->nfds >= 2 && p->state_fd >= 0) {
 		p->template_fd = take_fd(&m->fds[0]);
 		p->bits_fd = take_fd(&m->fds[1]);
 		ingest_kick(p->reg);
@@ -279,15 +288,16 @@ static void on_pager_up(void *arg, bool fresh)
 				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd, on_told,
 					       (void *)"template");
 		}
-		for (struct sandbox *s = r->first; s; s = s->next)
-			relink_sandbox(s);
-		for (struct sandbox *s = r->hidden; s; s = s->next)
-			relink_sandbox(s);
-	} else {
-		for (struct sandbox *s = r->first; s; s = s->next)
-			s->attached = s->link && s->template[0];
 	}
-	r->pager_is = fresh ? PAGER_FRESH : PAGER_OLDER;
+	/* One that came back did not hear what was asked of it while nobody was connected. */
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
+			relink_sandbox(s);
+	}
+	for (struct sandbox *s = r->hidden; s; s = s->next) {
+		if (fresh || (s->template[0] && !s->attached && !s->restore))
+			relink_sandbox(s);
+	}
 	find_storing(r);
 	snapshots_sweep(r);
 	waitq_wake(&r->trial_waitq);
@@ -306,6 +316,7 @@ static void on_store_up(void *arg, bool fresh)
 	if (!r->pager && start_pager(r, &e) < 0)
 		log_err("event=no-pager error=\"%s\" next=nothing-starts", e.msg);
 	find_storing(arg);
+	snapshots_sweep(arg);
 	waitq_wake(&((struct registry *)arg)->trial_waitq);
 	ingest_kick(arg);
 }
@@ -363,7 +374,8 @@ static uint32_t most_descriptors(void)
 	return getrlimit(RLIMIT_NOFILE, &lim) < 0 || lim.rlim_max > 65536 ? 65536 : (uint32_t)lim.rlim_max;
 }
 
-static char daemon_uid[16]; /* in the command lines of both, for life */
+/* Their command lines are borrowed for life. */
+static char daemon_uid[16];
 
 static int start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
 		      const char *const *argv, size_t argc, struct peer **ret, struct err *e)
@@ -384,17 +396,20 @@ static int start_peer(struct registry *r, const struct peer_kind *kind, const st
 static int start_pager(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_pager_up, on_lost, on_pager_msg };
-	static const char *const argv[] = { "crucible-pager", daemon_uid };
+	static const char *argv[] = { "crucible-pager", daemon_uid, "/", NULL };
 
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
 }
 
 int relink_begin(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_store_up, on_lost, NULL };
-	static const char *const argv[] = { "crucible-store", "--snapstore", "/snapstore", "--daemon-uid", daemon_uid };
+	static const char *argv[] = { "crucible-store", "--daemon-uid", daemon_uid, "--snapstore",
+				      "/snapstore",	"--log-level",	NULL };
 
 	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
 }
 

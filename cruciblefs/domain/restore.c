@@ -3,12 +3,13 @@
  *
  * A sandbox goes on from a snapshot. Three things are asked for at once and awaited together: the template (pager), a
  * disk that is the snapshot's (pager), a generic machine (the pool's, or one that is made now). Then, together again,
- * the disk is announced to the block server for that machine, and the box puts the template in place. Then the box loads
- * the device state; the pager gets the userfaultfd meanwhile (until it does, faults wait). The box's orders (START) went
- * along, so it greets the guest and says READY, which is the end as boxlink.c sees it.
+ * the disk is announced to the block server for that machine, and the box puts the template in place. Then the box
+ * loads the device state; the pager gets the userfaultfd meanwhile (until it does, faults wait). The box's orders
+ * (START) went along, so it greets the guest and says READY, which is the end as boxlink.c sees it.
  *
  * Before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it boots
- * cold instead. After that, a failure ends the start.
+ * cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
+ * next start goes on from the snapshot, not from its disk alone.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -50,11 +51,14 @@ static void release(struct restore *o)
 {
 	if (o->asked || o->s || o->m)
 		return;
+	struct registry *r = o->reg;
+
 	fd_close(&o->template_fd);
 	fd_close(&o->state_fd);
 	buf_fini(&o->ranges);
 	snapshot_unref(o->p);
 	free(o);
+	snapshots_sweep(r); /* it may have been removed meanwhile */
 }
 
 static void disk_remove(struct registry *r, const char *disk)
@@ -81,7 +85,8 @@ void restore_let_go(struct restore *o)
 	release(o);
 }
 
-static void fail(struct restore *o, int code, const char *step, const char *words)
+/* @damage: it is about what is kept of the snapshot, which cannot be read if the code says so. */
+static void fail_of(struct restore *o, int code, const char *step, const char *words, bool damage)
 {
 	struct sandbox *s = o->s;
 	struct snapshot *p = o->p;
@@ -92,7 +97,7 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		return;
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	sandbox_ref(s);
-	if (code == -EBADMSG || code == -ENOENT) {
+	if (damage && (code == -EBADMSG || code == -ENOENT)) {
 		snapshot_ref(p);
 		if (p->hidden)
 			snapshot_destroy(p, NULL); /* made anew */
@@ -111,7 +116,13 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 	sandbox_unref(s);
 }
 
-/* An answer came: is it still wanted? False: @o may be gone. */
+static void fail(struct restore *o, int code, const char *step, const char *words)
+{
+	fail_of(o, code, step, words, false);
+}
+
+/* An answer came: is it still wanted? False: @o may be gone. Before the machine is there, pager and store tell of what
+ * they keep. */
 static bool answered(struct restore *o, int code, const char *step, const char *words)
 {
 	o->asked--;
@@ -121,7 +132,7 @@ static bool answered(struct restore *o, int code, const char *step, const char *
 	}
 	if (code < 0) {
 		o->asked++; /* it must outlive fail() */
-		fail(o, code, step, words);
+		fail_of(o, code, step, words, !o->given);
 		o->asked--;
 		release(o);
 		return false;
@@ -137,7 +148,8 @@ static void sent(struct restore *o, int code, const char *step)
 		fail(o, code, step, strerror(-code));
 }
 
-/* -- third: loaded --------------------------------------------------------------------------------------------------- */
+/* -- third: loaded ---------------------------------------------------------------------------------------------------
+ */
 
 static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -151,6 +163,7 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 	s = o->s;
 	o->s = NULL;
 	s->restore = NULL; /* READY comes by itself */
+	s->disk_unused = false;
 	sandbox_unref(s);
 	release(o);
 }
@@ -166,7 +179,8 @@ static void load(struct restore *o)
 	sent(o, ask_box(o->s->link, BOX_LOAD, &a, on_loaded, o), "asking its box to load");
 }
 
-/* -- second: the machine is the sandbox's ---------------------------------------------------------------------------- */
+/* -- second: the machine is the sandbox's ----------------------------------------------------------------------------
+ */
 
 static void got(struct restore *o, unsigned what);
 
@@ -226,6 +240,7 @@ static void second(struct restore *o)
 	snprintf(s->template, sizeof(s->template), "%s", o->p->uuid);
 	snprintf(s->origin, sizeof(s->origin), "%s", o->p->uuid);
 	snprintf(s->disk, sizeof(s->disk), "%s", o->disk);
+	s->disk_unused = !o->p->hidden; /* a prepared one that does not load can be booted */
 	snprintf(s->bootid, sizeof(s->bootid), "%s", o->p->bootid);
 	snprintf(s->base, sizeof(s->base), "%s", o->p->base);
 	o->missing = SECOND;
@@ -254,7 +269,8 @@ static void second(struct restore *o)
 	release(o);
 }
 
-/* -- first: template, disk, machine, state --------------------------------------------------------------------------- */
+/* -- first: template, disk, machine, state ---------------------------------------------------------------------------
+ */
 
 static void got(struct restore *o, unsigned what)
 {
@@ -396,10 +412,11 @@ int snapshot_usable(struct snapshot *p, struct err *e)
 	if (p->status == SNAPSHOT_DAMAGED)
 		return err_set(e, -EBADMSG, "snapshot %s: damaged: %.150s", p->name, p->error);
 	if (engine_fingerprint(&p->reg->engine, &m, mine, sizeof(mine)) < 0 || strcmp(mine, p->fingerprint) != 0)
-		return err_set(e, -EPROTONOSUPPORT,
-			       "snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
-			       "--disk-only %s",
-			       p->name, p->fingerprint, mine, p->name);
+		return err_set(
+			e, -EPROTONOSUPPORT,
+			"snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
+			"--disk-only %s",
+			p->name, p->fingerprint, mine, p->name);
 	return 0;
 }
 

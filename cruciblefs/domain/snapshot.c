@@ -84,7 +84,8 @@ void snapshot_changed(struct snapshot *p)
 	waitq_wake(&p->waitq);
 }
 
-/* -- the table ------------------------------------------------------------------------------------------------------- */
+/* -- the table -------------------------------------------------------------------------------------------------------
+ */
 
 struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
 {
@@ -193,15 +194,8 @@ void snapshots_free_all(struct registry *r)
 		take_out(r, r->first_snapshot);
 }
 
-/* One that never came to be. */
-void snapshot_delist(struct snapshot *p)
-{
-	p->gone = true;
-	snapshot_changed(p);
-	take_out(p->reg, p);
-}
-
-/* -- what happens to one --------------------------------------------------------------------------------------------- */
+/* -- what happens to one ---------------------------------------------------------------------------------------------
+ */
 
 /* A record of the journal about a snapshot: its members instead of a sandbox's. */
 static void tell(struct snapshot *p, const struct cfs_who *who, const char *event, const char *words)
@@ -266,7 +260,8 @@ void snapshot_lend(struct snapshot *p, struct sandbox *s)
 	snprintf(s->parent_uuid, sizeof(s->parent_uuid), "%s", p->uuid);
 }
 
-/* -- removal --------------------------------------------------------------------------------------------------------- */
+/* -- removal ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Is @p the snapshot @uuid, or does that descend from it? */
 static bool descends(struct registry *r, const char *uuid, const struct snapshot *p)
@@ -319,7 +314,8 @@ static void on_forgotten(void *arg, int code, const char *words, struct wire_rd 
 		return;
 	}
 	if (code < 0)
-		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid, words);
+		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid,
+			 words);
 	ask_init(&a);
 	ask_str(&a, p->uuid);
 	ask_store(r, STORE_REMOVE, &a, NULL, NULL);
@@ -334,6 +330,9 @@ void snapshots_sweep(struct registry *r)
 	struct snapshot *next;
 	bool any = false;
 
+	/* Both have to be told, or they would keep it for ever: when they are back (relink.c). */
+	if (!registry_peers_are_up(r))
+		return;
 	for (struct snapshot *p = r->first_snapshot; p; p = next) {
 		struct ask a;
 
@@ -367,7 +366,8 @@ void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 	snapshots_sweep(r);
 }
 
-/* -- jobs ------------------------------------------------------------------------------------------------------------ */
+/* -- jobs ------------------------------------------------------------------------------------------------------------
+ */
 
 struct snapshot_job *job_new(struct registry *r)
 {

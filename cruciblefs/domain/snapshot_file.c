@@ -17,10 +17,12 @@ static const struct {
 	const char *key;
 	size_t at, cap;
 } words[] = {
-#define WORD(member) { #member, offsetof(struct snapshot, member), sizeof(((struct snapshot *)NULL)->member) }
-	WORD(name), WORD(uuid),	       WORD(error),	  WORD(source), WORD(source_uuid),
-	WORD(parent), WORD(parent_uuid), WORD(memory_base), WORD(key),	WORD(base),
-	WORD(bootid), WORD(fingerprint),
+#define WORD(member)                                                                                  \
+	{                                                                                             \
+#member, offsetof(struct snapshot, member), sizeof(((struct snapshot *)NULL)->member) \
+	}
+	WORD(name),	   WORD(uuid),	      WORD(error), WORD(source), WORD(source_uuid), WORD(parent),
+	WORD(parent_uuid), WORD(memory_base), WORD(key),   WORD(base),	 WORD(bootid),	    WORD(fingerprint),
 #undef WORD
 };
 
@@ -28,7 +30,10 @@ static const struct {
 	const char *key;
 	size_t at;
 } numbers[] = {
-#define NUMBER(member) { #member, offsetof(struct snapshot, member) }
+#define NUMBER(member)                                     \
+	{                                                  \
+#member, offsetof(struct snapshot, member) \
+	}
 	NUMBER(created_ns),   NUMBER(pause_ns),	 NUMBER(captured_pages),
 	NUMBER(stored_bytes), NUMBER(new_pages), NUMBER(shared_pages),
 #undef NUMBER
@@ -95,9 +100,9 @@ int snapshot_open_state(struct snapshot *p, bool make)
 
 	snprintf(path, sizeof(path), "%s/state", p->uuid);
 	fd_close(&p->state_fd);
-	p->state_fd = openat(p->reg->snapshots_fd, path,
-			     make ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC : O_RDONLY | O_NOFOLLOW | O_CLOEXEC,
-			     0600);
+	p->state_fd = openat(
+		p->reg->snapshots_fd, path,
+		make ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC : O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
 	return p->state_fd < 0 ? -errno : 0;
 }
 
@@ -150,8 +155,8 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 	    (r = json_get_u64(o, "memory_mib", 0, UINT32_MAX, &memory, e)) < 0 ||
 	    (r = json_get_u64(o, "vcpus", 0, UINT32_MAX, &vcpus, e)) < 0 ||
 	    (r = json_get_str(o, "status", &status, e)) < 0 || (r = json_get_str(o, "accel", &accel, e)) < 0 ||
-	    (r = json_get_str(o, "inherited", &inherited, e)) < 0 ||
-	    (r = json_get_bool(o, "gone", &p->gone, e)) < 0 || (r = json_get_bool(o, "hidden", &p->hidden, e)) < 0 ||
+	    (r = json_get_str(o, "inherited", &inherited, e)) < 0 || (r = json_get_bool(o, "gone", &p->gone, e)) < 0 ||
+	    (r = json_get_bool(o, "hidden", &p->hidden, e)) < 0 ||
 	    (r = json_get_obj(o, "attrs", json_type_object, &attrs, e)) < 0)
 		return r;
 	if (version != 1)

@@ -5,8 +5,8 @@
  *  1. A snapshot has one uuid for everything: <store>/snapshots/<uuid>/snapshot.json, the pager's template and disk
  *     stack, the snapstore's manifest.
  *  2. A sandbox's memory is a private mapping of its `template` ("" after a cold boot), its disk a stack above its
- *     `origin`. Both name snapshots. What was captured is a difference to those, so they outlive it: a snapshot that was
- *     removed stays, hidden, until no sandbox descends from it and no child of it is still being stored.
+ *     `origin`. Both name snapshots. What was captured is a difference to those, so they outlive it: a snapshot that
+ * was removed stays, hidden, until no sandbox descends from it and no child of it is still being stored.
  *  3. The snapstore gets snapshots one after another, parents first (ingest.c).
  * Files: snapshot.c (objects, lineage, removal), snapshot_file.c (snapshot.json), capture.c (taking one), ingest.c
  * (into the store), restore.c (a machine that goes on from one), fork.c (batches), prepare.c (of profiles), pool.c
@@ -23,10 +23,10 @@ struct snapshot {
 	struct registry *reg;
 	struct snapshot *prev, *next; /* in the registry, in order of creation */
 	unsigned refs;
-	bool listed; /* in the registry */
-	bool gone;   /* removed by its owner; hidden until nothing needs it */
+	bool listed;   /* in the registry */
+	bool gone;     /* removed by its owner; hidden until nothing needs it */
 	bool removing; /* the pager was asked to forget it */
-	bool hidden; /* prepared from a profile: nobody's to see */
+	bool hidden;   /* prepared from a profile: nobody's to see */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
@@ -45,13 +45,13 @@ struct snapshot {
 	uint32_t memory_mib, vcpus; /* classes */
 	char fingerprint[128];
 	uint64_t pause_ns, captured_pages, stored_bytes, new_pages, shared_pages;
-	char *inherited;	/* JSON array: commands that ran; NULL: none */
-	int state_fd;		/* the device state: a file until it is stored, then what the store gave; -1: not here */
+	char *inherited; /* JSON array: commands that ran; NULL: none */
+	int state_fd;	 /* the device state: a file until it is stored, then what the store gave; -1: not here */
 	int template_fd, bits_fd; /* until it is stored: for a pager that is restarted */
-	char *batch;		/* names of the last fork, lines */
-	char *verified;		/* JSON line, or NULL */
+	char *batch;		  /* names of the last fork, lines */
+	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
-	bool busy;		/* verify runs */
+	bool busy; /* verify runs */
 };
 
 /* One caller waits for its end. */
@@ -61,7 +61,7 @@ struct snapshot_job {
 	struct err e;
 	struct waitq waitq;
 };
-struct snapshot_job *job_new(struct registry *r); /* two references */
+struct snapshot_job *job_new(struct registry *r);		   /* two references */
 void job_end(struct snapshot_job *j, int code, const char *words); /* the worker's reference goes; NULL is fine */
 
 /* -- snapshot.c */
@@ -69,7 +69,6 @@ struct snapshot *snapshot_new(struct registry *r);
 struct snapshot *snapshot_by_uuid(struct registry *r, const char *uuid); /* also hidden and gone ones */
 struct snapshot *snapshot_by_key(struct registry *r, const char *key);
 void snapshot_insert(struct registry *r, struct snapshot *p);
-void snapshot_delist(struct snapshot *p);
 void snapshot_changed(struct snapshot *p);
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words); /* saved, told */
 void snapshots_sweep(struct registry *r); /* remove what was removed and nothing needs any more */
@@ -79,14 +78,16 @@ int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
 void snapshot_remove_dir(struct snapshot *p);
 int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
-void snapshot_drop_state(struct snapshot *p);		 /* the store has it */
+void snapshot_drop_state(struct snapshot *p);		/* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
-/* Tell the pager of a machine's memory: @ranges as on the wire, @fds: userfaultfd (if there is one), mem, pagemap. What it
- * refuses ends the machine. */
+/* Tell the pager of a machine's memory: @ranges as on the wire, @fds: userfaultfd (if there is one), mem, pagemap. What
+ * it refuses ends the machine. */
 int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
 		   const int *fds, size_t nfds);
+/* -- fork.c */
+void forks_end(struct registry *r); /* the daemon ends */
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
@@ -104,7 +105,7 @@ void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
 bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
-void pool_fill(struct registry *r);						    /* soon, behind */
+void pool_fill(struct registry *r);			/* soon, behind */
 void pool_drain(struct registry *r);
 /* -- whole.c */
 void store_gc_soon(struct registry *r);

@@ -20,11 +20,11 @@
 #define BOOT_TIMEOUT_S 60u
 #define LOOK_NS	       (500ull * 1000000ull)
 
-struct start { /* a cold boot on its way */
+struct start {		   /* a cold boot on its way */
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
 	struct registry *reg;
 	struct waiter trial;
-	loop_id look_again; /* while it waits for the trial, the pager and the store */
+	loop_id look_again;	/* while it waits for the trial, the pager and the store */
 	struct profile profile; /* of a first boot */
 	struct machine *m;
 	bool asked; /* an answer is on its way */
@@ -118,7 +118,8 @@ void start_began(struct sandbox *s)
 	exec_send_all(s);
 }
 
-/* -- a cold boot ------------------------------------------------------------------------------------------------------ */
+/* -- a cold boot ------------------------------------------------------------------------------------------------------
+ */
 
 static void on_machine(void *arg, struct machine *m, int code, const char *words)
 {
@@ -260,7 +261,8 @@ void start_cold(struct sandbox *s)
 		sandbox_down(s, e.msg);
 }
 
-/* -- where from ------------------------------------------------------------------------------------------------------- */
+/* -- where from -------------------------------------------------------------------------------------------------------
+ */
 
 static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
 {
@@ -270,8 +272,9 @@ static int same_shape(struct sandbox *s, struct snapshot *p, struct err *e)
 	if (memory == p->memory_mib && vcpus == p->vcpus)
 		return 0;
 	return err_set(e, -EPROTONOSUPPORT,
-		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32 " vCPUs, limits/ ask for one of %" PRIu32
-		       " and %" PRIu32 "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
+		       "snapshot %s is of a machine of %" PRIu32 " MiB and %" PRIu32
+		       " vCPUs, limits/ ask for one of %" PRIu32 " and %" PRIu32
+		       "; write those of the snapshot, or boot its disk: crucible fork --disk-only %s",
 		       p->name, p->memory_mib, p->vcpus, memory, vcpus, p->name);
 }
 

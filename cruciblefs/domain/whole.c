@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What concerns the whole store, and checking one snapshot: verify, gc, statistics. The work is crucible-store's; here it
- * is asked for and its last outcome kept. */
+/* What concerns the whole store, and checking one snapshot: verify, gc, statistics. The work is crucible-store's; here
+ * it is asked for and its last outcome kept. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ static void keep(char **at, char *line)
 	*at = line;
 }
 
-/* -- one snapshot ---------------------------------------------------------------------------------------------------- */
+/* -- one snapshot ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_verified(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
@@ -114,7 +115,8 @@ int snapshot_verify_json(struct snapshot *p, struct buf *out)
 	return p->verified ? buf_addf(out, "%s\n", p->verified) : 0;
 }
 
-/* -- the whole store ------------------------------------------------------------------------------------------------- */
+/* -- the whole store -------------------------------------------------------------------------------------------------
+ */
 
 static void on_stat(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sandbox of the daemon's own, for one command: it is in no listing, has no log, and goes when its owner frees it. What
- * a killed daemon leaves of it is removed at the next start (persist.c). */
+/* A sandbox of the daemon's own, for one command: it is in no listing, has no log, and goes when its owner frees it.
+ * What a killed daemon leaves of it is removed at the next start (persist.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,4 +102,24 @@ struct worker *worker_free(struct worker *k)
 	sandbox_unref(s);
 	free(k);
 	return NULL;
+}
+
+/* Who asked for it frees it. Answers of its box, which others may wait for, come first. */
+void workers_end(struct registry *r)
+{
+	struct sandbox *s = r->hidden;
+
+	while (s) {
+		struct boxlink *link = s->link;
+
+		s->link = NULL;
+		boxlink_free(link);
+		s = link ? r->hidden : s->next; /* the table may have changed */
+	}
+	while (r->hidden && r->hidden->waitq.first) {
+		struct waiter *w = r->hidden->waitq.first;
+
+		r->hidden->status = SBX_FAILED;
+		w->fn(w);
+	}
 }

@@ -110,8 +110,9 @@ static int show_store(int store_fd, const char *path, const char *to, uint64_t a
 			     SHOW_FOLDER, e);
 }
 
-/* Should: let the pager open its own descriptors anew, read-only, and an engine its own memory, to hand it over. Mustn't: show other processes, or anything of the
- * kernel's. The process namespace is ours, so this is not the host's /proc. */
+/* Should: let the pager open its own descriptors anew, read-only, and an engine its own memory, to hand it over.
+ * Mustn't: show other processes, or anything of the kernel's. The process namespace is ours, so this is not the host's
+ * /proc. */
 static int make_proc(struct err *e)
 {
 	if (mkdir("proc", 0755) < 0)
@@ -222,6 +223,21 @@ static int show_store_writer(const struct root_plan *p, int store, struct err *e
 	return show_store(store, "snapstore", "snapstore", 0, e);
 }
 
+/* Should: mount the new root. Another daemon's launcher that ends takes the folder along when no slot is in use
+ * (slots.c), and pager and store are started before any is. */
+static int mount_place(void)
+{
+	int r = -1;
+
+	for (int tries = 0; r < 0 && tries < 100; tries++) {
+		mkdir(LAUNCH_RUN_DIR, 0755);
+		r = mount("tmpfs", LAUNCH_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=64,mode=755");
+		if (r < 0 && errno != ENOENT)
+			break;
+	}
+	return r;
+}
+
 int root_enter(const struct root_plan *p, struct err *e)
 {
 	static int (*const show_kind[])(const struct root_plan *p, int store, struct err *e) = {
@@ -241,7 +257,7 @@ int root_enter(const struct root_plan *p, struct err *e)
 	store = open(p->store, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (store < 0)
 		return fail(e, p->store, "open");
-	if (mount("tmpfs", LAUNCH_RUN_DIR, "tmpfs", MS_NOSUID | MS_NODEV, "size=64k,nr_inodes=64,mode=755") < 0)
+	if (mount_place() < 0)
 		return fail(e, LAUNCH_RUN_DIR, "mount tmpfs");
 	if (chdir(LAUNCH_RUN_DIR) < 0)
 		return fail(e, LAUNCH_RUN_DIR, "chdir");

@@ -3,7 +3,8 @@
  *that holds /snapstore, /disks and /proc (of its own pid namespace: to open its own descriptors again), under a uid of
  *its own and without capabilities.
  *
- *	crucible-pager DAEMON_UID [ROOT]	another place for all three folders but /proc: for tests
+ *	crucible-pager DAEMON_UID [ROOT [LOG_LEVEL]]	ROOT: another place than / for all three folders but /proc, for
+ *tests
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -81,16 +82,18 @@ static int run(struct pager_params *params, struct err *e)
 int main(int argc, char **argv)
 {
 	struct pager_params params = PAGER_PARAMS_INIT;
+	enum log_level level = LOG_L_INFO;
 	struct err e = { 0 };
 	char quoted[400], *end = NULL;
 	int r = 0;
 
-	log_init("crucible-pager", LOG_L_INFO);
+	log_init("crucible-pager", level);
 	signal(SIGPIPE, SIG_IGN);
 	umask(0077);
 	params.daemon_uid = (uid_t)(argc > 1 ? strtoul(argv[1], &end, 10) : 0);
-	if (!end || end == argv[1] || *end || argc > 3)
-		r = err_set(&e, -EINVAL, "usage: crucible-pager DAEMON_UID [ROOT]");
+	if (!end || end == argv[1] || *end || argc > 4 || (argc > 3 && log_level_parse(argv[3], &level) < 0))
+		r = err_set(&e, -EINVAL, "usage: crucible-pager DAEMON_UID [ROOT [LOG_LEVEL]]");
+	log_set_level(level);
 	if (r == 0)
 		r = take_descriptors(&params, &e);
 	if (r == 0)

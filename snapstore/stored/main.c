@@ -2,7 +2,7 @@
 /* crucible-store: what writes the snapstore. Started by the launcher with a listening socket as descriptor 3, in a root
  *that holds the store alone, under a uid of its own and without capabilities.
  *
- *	crucible-store --snapstore FOLDER --daemon-uid N [--orphan-ms N]
+ *	crucible-store --snapstore FOLDER --daemon-uid N [--log-level LEVEL] [--orphan-ms N]
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -92,16 +92,18 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = { { "snapstore", required_argument, NULL, 's' },
 						 { "daemon-uid", required_argument, NULL, 'u' },
+						 { "log-level", required_argument, NULL, 'l' },
 						 { "orphan-ms", required_argument, NULL, 'o' },
 						 { NULL, 0, NULL, 0 } };
 	uint64_t uid = UINT64_MAX, orphan_ms = STORED_ORPHAN_S * 1000ull;
 	struct stored_params p = { .listen_fd = STORED_FD_LISTEN };
+	enum log_level level = LOG_L_INFO;
 	const char *folder = NULL;
 	struct err e = { 0 };
 	char quoted[400];
 	int c, r;
 
-	log_init("crucible-store", LOG_L_INFO);
+	log_init("crucible-store", level);
 	mallopt(M_MMAP_THRESHOLD, MMAP_ABOVE);
 	mallopt(M_TRIM_THRESHOLD, MMAP_ABOVE);
 	mallopt(M_ARENA_MAX, 1);
@@ -109,6 +111,7 @@ int main(int argc, char **argv)
 	umask(0027);
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		bool ok = c == 's' || (c == 'u' && number(optarg, UINT32_MAX - 1, &uid)) ||
+			  (c == 'l' && log_level_parse(optarg, &level) == 0) ||
 			  (c == 'o' && number(optarg, UINT32_MAX, &orphan_ms));
 
 		if (c == 's')
@@ -117,9 +120,10 @@ int main(int argc, char **argv)
 			folder = NULL, optind = argc;
 	}
 	if (!folder || uid == UINT64_MAX || optind != argc) {
-		fprintf(stderr, "usage: crucible-store --snapstore FOLDER --daemon-uid N\n");
+		fprintf(stderr, "usage: crucible-store --snapstore FOLDER --daemon-uid N [--log-level LEVEL]\n");
 		return 2;
 	}
+	log_set_level(level);
 	p.daemon_uid = (uid_t)uid;
 	p.orphan_ns = orphan_ms * 1000000;
 	if (setpriority(PRIO_PROCESS, 0, NICE) < 0)

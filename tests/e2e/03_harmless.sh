@@ -22,7 +22,7 @@ picture() {
 	(
 		cd "$MNT"
 		find . | sort
-		find . -type f ! -name usage.json ! -name health.json ! -name metrics ! -name '*.jsonl' ! -name console.log -print0 |
+		find . -type f ! -name usage.json ! -name health.json ! -name metrics ! -name stat.json ! -name '*.jsonl' ! -name console.log -print0 |
 			sort -z | xargs -0 sha256sum
 		grep -hvE '"event":"(ready|exec_done)"' events.jsonl
 	)

@@ -21,6 +21,10 @@ export PYTHONDONTWRITEBYTECODE=1
 	echo "skip: no /dev/fuse"
 	exit 77
 }
+[ -x "$CRUCIBLE_BUILD/unit/fakefs" ] || {
+	echo "$CRUCIBLE_BUILD/unit/fakefs is not built: make check-e2e, or make $CRUCIBLE_BUILD/unit/fakefs"
+	exit 1
+}
 mkdir -p "$mnt" "$tmp"
 chmod 755 "$CRUCIBLE_TEST_DIR" "$mnt"
 "$CRUCIBLE_BUILD/unit/fakefs" "$mnt" &

@@ -59,7 +59,7 @@ cp "$DIR/4m" "$A/fs/root/more" 2>"$DIR/said" && fail "4 MB fit on a full disk"
 assert_match "$(cat "$DIR/said")" 'No space left'
 run a 'rm /root/full /root/more; echo whole >/root/ok; cat /root/ok'
 assert_rec stdout '"whole\n"'
-[ "$(du -m "$STORE/sandboxes/$(json_of "$(cat "$A/info.json")" uuid)" | tail -n 1 | cut -f1)" -lt 300 ] || fail "the overlay is larger than disk_mib"
+[ "$(du -m "$STORE/disks/layers" | tail -n 1 | cut -f1)" -lt 300 ] || fail "what was written to disks is more than disk_mib"
 
 # -- the host's side -----------------------------------------------------------------------------------------------------------------------
 
@@ -72,10 +72,12 @@ for ns in mnt net pid ipc uts; do
 	assert_ne "$(readlink "/proc/$engine/ns/$ns")" "$(readlink "/proc/self/ns/$ns")" "namespace $ns of the engine"
 	assert_ne "$(readlink "/proc/$engine/ns/$ns")" "$(readlink "/proc/$(box_pid a)/ns/$ns")" "namespace $ns of engine and box"
 done
-assert_no_match "$(find "/proc/$engine/root/" -mindepth 1 -maxdepth 1 -printf '%f\n')" '^(root|home|etc|proc|sys|var|tmp|run)$' "what the engine sees of the host"
+assert_no_match "$(find "/proc/$engine/root/" -mindepth 1 -maxdepth 1 -printf '%f\n')" '^(root|home|etc|sys|var|tmp)$' "what the engine sees of the host"
+assert_eq "$(find "/proc/$engine/root/run" -mindepth 1 -printf '%P ')" "blocks blocks/nbd.sock " "what it sees in /run"
+assert_eq "$(find "/proc/$engine/root/proc" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" "1 self thread-self " "what it sees in /proc: itself"
 assert_eq "$(wc -l <"/proc/$engine/net/dev")" 3 "network devices of the engine: loopback"
 assert_ne "$(json_of "$(cat "$A/info.json")" isolation.engine_uid)" "$(json_of "$(cat "$RUN/b/info.json")" isolation.engine_uid)"
 if [ -z "$(json_of "$(cat "$A/info.json")" unenforced.0 2>/dev/null | grep -v '^no ' || :)" ]; then
-	limit=$(find /sys/fs/cgroup -path "*/crucible-$CGROUP/*/engine/memory.*" \( -name memory.limit_in_bytes -o -name memory.max \) -exec cat {} + | sort -n | sed -n 1p)
+	limit=$(find /sys/fs/cgroup -path "*/crucible-$CGROUP/$(machine_of a)/engine/memory.*" \( -name memory.limit_in_bytes -o -name memory.max \) -exec cat {} + | sort -n | sed -n 1p)
 	[ "$limit" -lt 2000000000 ] || fail "no memory limit on the engine: $limit"
 fi

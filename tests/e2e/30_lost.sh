@@ -71,7 +71,7 @@ await a
 assert_rec exit_code -1 error '=~lost|ended|died|killed' stdout_bytes '>0'
 run a 'echo clean'
 assert_rec stdout '"clean\n"' stdout_bytes 6
-new_sandbox boots
+new_sandbox boots limits/vcpus=2 # of a shape that nothing is prepared for
 put boots 'echo never'
 has_engine() { [ -n "$(engine_pid boots)" ]; }
 wait_for "its engine" has_engine

@@ -118,6 +118,5 @@ for i in 1 2 3 4 5 6; do
 	esac
 	assert_absent "$RUN/r" "$RUN/q"
 done
-machines_gone() { [ -z "$(find /sys/fs/cgroup -maxdepth 3 -type d -path "*crucible-$CGROUP/*")" ]; }
 rmdir "$RUN/a"
-wait_for "all machines to go" machines_gone
+wait_for "all machines to go" only_pool_left

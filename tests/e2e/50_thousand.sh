@@ -33,7 +33,8 @@ assert_rec exit_code '>-1'
 [ "$(wc -l <"$A/log.jsonl")" -ge 2000 ] || fail "the log has $(wc -l <"$A/log.jsonl") lines"
 
 # Sixty-four wait in order; none is lost.
-put a 'sleep 1'
+put a 'echo begun; sleep 1'
+wait_output a begun # it does not wait itself
 for i in {1..64}; do
 	put a "echo $i >>/root/order"
 done

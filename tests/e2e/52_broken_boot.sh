@@ -10,10 +10,17 @@ bootid=$(json_of "$(cat "$STORE/profiles/tiny/info.json")" bootid)
 profile() { # NAME: a copy of tiny to be broken
 	cp -a --sparse=always "$STORE/profiles/tiny" "$STORE/profiles/$1"
 }
+set_info() { # PROFILE SED
+	sed "$2" "$STORE/profiles/$1/info.json" >"$DIR/info.json"
+	cp --remove-destination "$DIR/info.json" "$STORE/profiles/$1/info.json"
+}
+own_base() { # PROFILE: an image has a name that no other has
+	ln "$STORE/profiles/$1/root.img" "$STORE/disks/bases/$1.img"
+	set_info "$1" "s/\"base\": \".*\"/\"base\": \"$1.img\"/"
+}
 own_boot() { # PROFILE BOOTID: let it boot from a copy of its own
 	cp -a "$STORE/boot/$bootid" "$STORE/boot/$2"
-	sed "s/$bootid/$2/" "$STORE/profiles/$1/info.json" >"$DIR/info.json"
-	cp --remove-destination "$DIR/info.json" "$STORE/profiles/$1/info.json"
+	set_info "$1" "s/$bootid/$2/"
 }
 for p in noimage noinfo badinfo nokernel nodisk emptydisk noagent nothing; do
 	profile $p
@@ -36,6 +43,8 @@ for p in nodisk emptydisk; do
 done
 cp "$DIR/noise" "$STORE/profiles/nodisk/root.img"
 truncate -s 33554432 "$STORE/profiles/emptydisk/root.img"
+own_base nodisk
+own_base emptydisk
 chmod -R go+rX "$STORE/profiles" "$STORE/boot"
 
 EXPECTED_ERRORS='event=(lost|engine|box|boot)'

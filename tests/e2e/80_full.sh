@@ -81,7 +81,7 @@ outcome "$MNT/store/verify"
 assert_rec status '"ok"' damaged 0
 
 # -- and while a fork writes: its machine waits or its command fails, the others do not notice
-put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=300; sync; echo over","timeout_s":100}'
+put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=60; sync; echo over","timeout_s":100}'
 fill
 assert_file "$RUN/a/status" ready
 bounded ls -lR "$RUN" "$SNAPS" >/dev/null

@@ -364,6 +364,21 @@ no_daemon_cgroups() {
 	[ -z "$(daemon_cgroups)" ]
 }
 
+# The machines that have cgroups (pager and store have some, too), and how many of them wait in the pool by default.
+POOL=2
+machines() {
+	find /sys/fs/cgroup -maxdepth 3 -type d -path "*crucible-$CGROUP/????????-????-4*" -regex '.*/[0-9a-f-]+' -printf '%f\n' 2>/dev/null | sort -u || :
+}
+
+machine_of() { # SANDBOX: its machine has a name of its own
+	json_of "$(cat "$STORE/sandboxes/$(json_of "$(cat "$RUN/$1/info.json")" uuid)/sandbox.json")" machine
+}
+
+# No machine runs but those that wait for a sandbox.
+only_pool_left() {
+	[ "$(machines | wc -l)" -le "$POOL" ]
+}
+
 # Processes whose real uid is one of this test's daemon: it, its boxes and engines.
 uid_pids() {
 	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # some end meanwhile

@@ -65,9 +65,6 @@ static int pager_answers(struct question *q, struct buf *b, struct msg *m)
 		wire_put_u64(b, 65536);
 		give(m, 1);
 		return 0;
-	case PAGER_ATTACH:
-		fakes_put(FAKE_MACHINES, a);
-		return 0;
 	case PAGER_CAPTURE_BEGIN:
 		if (fakes_have(FAKE_TEMPLATES, a))
 			return refuse(b, -EEXIST, "it is there");
@@ -96,13 +93,9 @@ static int pager_answers(struct question *q, struct buf *b, struct msg *m)
 	case PAGER_STORED:
 		fakes_drop(FAKE_CAPTURED, a);
 		return 0;
-	case PAGER_DISK_CREATE:
-		fakes_put(FAKE_DISKS, a);
-		return 0;
 	case PAGER_DISK_EXPORT:
 		if (!fakes_have(FAKE_DISKS, second))
 			return refuse(b, -ENOENT, "no such disk");
-		fakes_put(FAKE_EXPORTS, a);
 		return 0;
 	case PAGER_DISK_FILES:
 		wire_put_u32(b, 1);
@@ -245,6 +238,19 @@ static void told(struct question *q)
 
 /* -- its face ---------------------------------------------------------------------------------------------- */
 
+/* It does these in the order in which they come, whenever it answers. */
+static void begin(const struct question *q)
+{
+	if (q->peer->who != FAKE_PAGER || fakes.refuse[FAKE_PAGER][q->type])
+		return;
+	if (q->type == PAGER_ATTACH)
+		fakes_put(FAKE_MACHINES, q->text[0]);
+	else if (q->type == PAGER_DISK_CREATE)
+		fakes_put(FAKE_DISKS, q->text[0]);
+	else if (q->type == PAGER_DISK_EXPORT && fakes_have(FAKE_DISKS, q->text[1]))
+		fakes_put(FAKE_EXPORTS, q->text[0]);
+}
+
 static int send_later(struct question *q)
 {
 	q->sent = true;
@@ -279,6 +285,7 @@ int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const
 		q->used = false;
 		return r;
 	}
+	begin(q);
 	fakes_note(p->who, type);
 	if (ret_id)
 		*ret_id = q->id;

@@ -153,6 +153,19 @@ static void test_pager_without_profiles(void **state)
 	assert_says(out, "write /disks: ok");
 }
 
+/* The launcher of another daemon took the run folder along when it ended. (While others of this host hold slots, it
+ * stays, and nothing is shown.) */
+static void test_pager_without_run_folder(void **state)
+{
+	struct fix *f = *state;
+	struct launch_spawn s = fix_spawn_of(LAUNCH_PAGER, 0, LAUNCH_UUID_PAGER, "report");
+	char out[16384];
+
+	rmdir(LAUNCH_RUN_DIR);
+	fix_spawn_reporting(f, &s, out, sizeof(out));
+	assert_says(out, "write /disks: ok");
+}
+
 /* One each, which no sandbox's list shows, and which KILL ends. */
 static void test_one_pager(void **state)
 {
@@ -416,6 +429,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_store_confined, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_store_links_eloop, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_pager_without_profiles, fix_setup, fix_teardown),
+		cmocka_unit_test_setup_teardown(test_pager_without_run_folder, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_one_pager, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_uuids_einval, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_engine_preload, fix_setup, fix_teardown),

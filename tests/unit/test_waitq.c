@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 #include "base/fd.h"
 #include "base/waitq.h"
@@ -105,12 +107,48 @@ static void test_one_added_meanwhile_waits_for_the_next_wake(void **state)
 	loop_free(l);
 }
 
+/* Part of what the last waiter needs no more. */
+static struct part {
+	struct waitq q;
+	struct waiter w[2];
+	unsigned calls;
+} *part;
+
+static void drop(struct waiter *w)
+{
+	assert_true(w == &part->w[0]);
+	part->calls++;
+	waitq_fini(&part->q);
+	memset(part, 0x55, sizeof(*part));
+	free(part);
+	part = NULL;
+}
+
+static void test_the_queue_may_end_in_a_call(void **state)
+{
+	struct loop *l;
+
+	(void)state;
+	assert_int_equal(loop_new(&l), 0);
+	part = calloc(1, sizeof(*part));
+	waitq_init(&part->q, l);
+	for (size_t i = 0; i < 2; i++) {
+		part->w[i].fn = drop;
+		waitq_add(&part->q, &part->w[i]);
+	}
+	waitq_wake(&part->q);
+	loop_once(l, 0);
+	assert_null(part);
+	loop_free(l);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_wakes_merge_and_never_call_inside),
 		cmocka_unit_test(test_a_waiter_may_remove_any_other),
 		cmocka_unit_test(test_one_added_meanwhile_waits_for_the_next_wake),
+		cmocka_unit_test(test_the_queue_may_end_in_a_call),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Going on from a snapshot (restore.c), of a profile's prepared one too (prepare.c), and with machines of the pool. */
+#include "tests/unit/snapshot_fix.h"
+
+/* A snapshot that is in the store, of a machine that is gone. */
+static struct snapshot *kept(struct world *w)
+{
+	struct sandbox *s = running(w, "source");
+	struct snapshot *p = take_ready(w, s, "one");
+
+	gone(w, s);
+	return p;
+}
+
+static void test_the_order_of_requests(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct err e = { 0 };
+	struct sandbox *s;
+
+	fakes.trace[0] = '\0';
+	assert_int_equal(fork_of(w, p, "b", &e), 0);
+	s = registry_find(w->reg, "b");
+	assert_int_equal(sandbox_status(s), SBX_READY);
+	assert_true(fakes_traced("P:TEMPLATE P:DISK_CREATE S:STATE P:DISK_EXPORT B:MEMORY B:START P:ATTACH B:LOAD "));
+	assert_says(fakes.last_json, "\"restore\":true");
+	assert_says(fakes.last_json, "\"parent\":\"one\"");
+	assert_string_equal(s->template, p->uuid);
+	assert_string_equal(s->origin, p->uuid);
+	assert_string_equal(s->parent_uuid, p->uuid);
+	assert_true(fakes_have(FAKE_DISKS, s->disk) && fakes_have(FAKE_MACHINES, s->machine));
+	assert_true(s->attached && !s->restore && !s->start);
+	/* A second one has the state at hand. */
+	fakes.trace[0] = '\0';
+	assert_int_equal(fork_of(w, p, "c", &e), 0);
+	assert_false(fakes_traced("S:STATE "));
+	gone(w, s);
+	gone(w, registry_find(w->reg, "c"));
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+static const struct step {
+	enum fake_who who;
+	int type;
+	const char *words;
+	bool given; /* the machine was the sandbox's by then */
+} steps[] = {
+	{ FAKE_PAGER, PAGER_TEMPLATE, "its memory", false },
+	{ FAKE_PAGER, PAGER_DISK_CREATE, "its disk", false },
+	{ FAKE_STORE, STORE_STATE, "its state", false },
+	{ FAKE_PAGER, PAGER_DISK_EXPORT, "offering it its disk", true },
+	{ FAKE_BOX, BOX_MEMORY, "putting its memory in place", true },
+	{ FAKE_PAGER, PAGER_ATTACH, "the pager does not take its memory", true },
+	{ FAKE_BOX, BOX_LOAD, "loading its state", true },
+};
+
+static void test_each_step_refused(void **state)
+{
+	struct world *w = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct snapshot *p = kept(w);
+		struct err e = { 0 };
+		struct sandbox *s;
+
+		s = new_sandbox(w, "b", &root_user);
+		assert_int_equal(sandbox_attr_store(s, ATTR_FROM, "snapshot:one", 12, &root_user, &e), 0);
+		fakes.refuse[steps[i].who][steps[i].type] = -EIO;
+		assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+		spin(w);
+		assert_int_equal(sandbox_status(s), SBX_FAILED);
+		assert_says(sandbox_error(s), steps[i].words);
+		assert_says(sandbox_error(s), "refused by the test");
+		assert_int_equal(snapshot_status(p), SNAPSHOT_READY); /* it is none of its fault */
+		assert_true(!s->restore && !s->link && !s->attached && !s->box_uid);
+		assert_int_equal(fake_box_count(), 0);
+		assert_int_equal(w->fake.slots_taken, w->fake.slots_freed);
+		assert_int_equal(fakes.nset[FAKE_DISKS], 0);
+		assert_int_equal(fakes.nset[FAKE_EXPORTS], 0);
+		assert_int_equal(fakes.nset[FAKE_MACHINES], 0);
+		/* And when nobody refuses any more, it goes on from there, not from its disk alone. */
+		fakes_obey();
+		assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+		spin(w);
+		assert_int_equal(sandbox_status(s), SBX_READY);
+		assert_string_equal(s->template, p->uuid);
+		/* A batch says it too, and leaves nothing. */
+		fakes.refuse[steps[i].who][steps[i].type] = -EIO;
+		if (steps[i].type != STORE_STATE) { /* that is at hand by now */
+			assert_int_equal(fork_of(w, p, "2", &e), -EIO);
+			assert_says(e.msg, steps[i].words);
+			assert_says(e.msg, "none was made");
+			assert_string_equal(snapshot_error(p), e.msg);
+			assert_int_equal(registry_count(w->reg), 1);
+		}
+		fakes_obey();
+		gone(w, s);
+		snapshot_destroy(p, &root_user);
+		assert_clean(w);
+	}
+}
+
+/* The launcher refuses: that says nothing of the snapshot. */
+static void test_no_machine(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct err e = { 0 };
+
+	w->fake.refuse_spawn = -ENOENT;
+	assert_int_equal(fork_of(w, p, "b", &e), -EIO);
+	assert_says(e.msg, "starting its engine");
+	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
+	w->fake.refuse_spawn = 0;
+	assert_int_equal(fork_of(w, p, "b", &e), 0);
+	gone(w, registry_find(w->reg, "b"));
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+/* What it needs cannot be read: damaged, in words; whatever runs is not touched. */
+static void test_what_is_missing_is_damage(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct err e = { 0 };
+
+	assert_int_equal(fork_of(w, p, "b", &e), 0);
+	fakes.refuse[FAKE_PAGER][PAGER_TEMPLATE] = -EBADMSG;
+	assert_int_equal(fork_of(w, p, "c", &e), -EIO);
+	assert_int_equal(snapshot_status(p), SNAPSHOT_DAMAGED);
+	assert_says(snapshot_error(p), "its memory");
+	fakes_obey();
+	assert_int_equal(fork_of(w, p, "c", &e), -EBADMSG);
+	assert_says(e.msg, "damaged");
+	assert_int_equal(sandbox_status(registry_find(w->reg, "b")), SBX_READY);
+	/* It was mended, and that was looked at. */
+	assert_int_equal(snapshot_verify(p, &root_user, &e), 0);
+	spin(w);
+	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
+	assert_int_equal(fork_of(w, p, "c", &e), 0);
+	gone(w, registry_find(w->reg, "b"));
+	gone(w, registry_find(w->reg, "c"));
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+static void test_another_engine_or_shape(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+	struct sandbox *s;
+
+	/* Another minor version; a security update of the same is none. */
+	snprintf(w->reg->engine.version, sizeof(w->reg->engine.version), "7.2.99");
+	assert_int_equal(snapshot_usable(p, &e), 0);
+	snprintf(w->reg->engine.version, sizeof(w->reg->engine.version), "8.0.1");
+	assert_int_equal(snapshot_fork(p, "1", false, &root_user, &j, &e), -EPROTONOSUPPORT);
+	assert_says(e.msg, "--disk-only one");
+	/* The way out: its disk, booted. */
+	fakes.trace[0] = '\0';
+	assert_int_equal(snapshot_fork(p, "b", true, &root_user, &j, &e), 0);
+	assert_int_equal(job_result(w, j, &e), 0);
+	s = registry_find(w->reg, "b");
+	assert_string_equal(s->origin, p->uuid);
+	assert_string_equal(s->template, "");
+	assert_true(fakes_traced("P:DISK_CREATE P:DISK_EXPORT B:START "));
+	assert_false(fakes_traced("B:LOAD "));
+	assert_string_equal(fakes.last_text[0], s->machine); /* of the export */
+	gone(w, s);
+	snprintf(w->reg->engine.version, sizeof(w->reg->engine.version), "7.2.22");
+	/* Limits of another shape. */
+	s = new_sandbox(w, "b", &root_user);
+	assert_int_equal(sandbox_attr_store(s, ATTR_FROM, "snapshot:one", 12, &root_user, &e), 0);
+	assert_int_equal(sandbox_attr_store(s, ATTR_VCPUS, "2", 1, &root_user, &e), 0);
+	sandbox_ctl(s, "start", &root_user, &e);
+	spin(w);
+	assert_int_equal(sandbox_status(s), SBX_FAILED);
+	assert_says(sandbox_error(s), "1 vCPUs, limits/ ask for one of 512 and 2");
+	gone(w, s);
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+/* Unwanted, or its box gone, while any of the answers is awaited. */
+static void test_it_ends_at_each_step(void **state)
+{
+	struct world *w = *state;
+
+	for (size_t i = 0; i < 2 * ARRAY_LEN(steps); i++) {
+		const struct step *t = &steps[i / 2];
+		struct snapshot *p = kept(w);
+		struct snapshot_job *j = NULL;
+		struct err e = { 0 };
+		struct sandbox *s;
+
+		fakes.hold[t->who][t->type] = true;
+		assert_int_equal(snapshot_fork(p, "b", false, &root_user, &j, &e), 0);
+		spin(w);
+		s = registry_find(w->reg, "b");
+		if (t->type == PAGER_ATTACH) { /* nobody waits for it */
+			assert_int_equal(job_result(w, j, &e), 0);
+			registry_destroy(w->reg, s, &root_user, "test");
+		} else {
+			assert_int_equal(snapshot_job_result(j, NULL), -EAGAIN);
+			if (i % 2 == 0 || !t->given)
+				registry_destroy(w->reg, s, &root_user, "test");
+			else
+				fake_box_hang_up(s->machine);
+			assert_true(job_result(w, j, &e) < 0);
+		}
+		spin(w);
+		assert_int_equal(registry_count(w->reg), 0);
+		fakes_answer(t->who, t->type);
+		snapshot_destroy(p, &root_user);
+		assert_clean(w);
+	}
+}
+
+/* -- prepared profiles ---------------------------------------------------------------------------------------- */
+
+static struct snapshot *prepared(struct world *w)
+{
+	struct snapshot *p = w->reg->first_snapshot;
+
+	while (p && (!p->hidden || p->gone))
+		p = p->next;
+	return p && p->status == SNAPSHOT_READY && !w->reg->prepare ? p : NULL;
+}
+
+static void prepare_on(struct world *w)
+{
+	w->cfg.prepare = 1;
+	fakes.runs_commands = true;
+	no_delays(true);
+}
+
+static void test_a_profile_is_prepared_behind(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s, *other;
+
+	prepare_on(w);
+	fakes.trace[0] = '\0';
+	s = running(w, "a");
+	assert_string_equal(s->template, ""); /* cold, the first one */
+	until(w, prepared(w));
+	assert_true(fakes_traced("B:START B:START B:EXEC B:TRIM P:CAPTURE_BEGIN B:FREEZE P:CAPTURE B:MEMORY B:THAW "));
+	assert_null(w->reg->hidden);			   /* its sandbox is gone */
+	assert_null(registry_next_snapshot(w->reg, NULL)); /* nobody's to see */
+	assert_int_equal(registry_count(w->reg), 1);
+	fakes.trace[0] = '\0';
+	other = running(w, "b");
+	assert_string_equal(other->template, prepared(w)->uuid);
+	assert_true(fakes_traced("B:LOAD "));
+	assert_int_equal(w->reg->prepare_failures, 0);
+	gone(w, s);
+	gone(w, other);
+}
+
+/* Whatever fails before the machine is the sandbox's: it boots cold, and nobody notices. */
+static void test_a_prepared_one_that_fails_boots_cold(void **state)
+{
+	struct world *w = *state;
+
+	prepare_on(w);
+	gone(w, running(w, "a"));
+	until(w, prepared(w));
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct sandbox *s;
+		struct err e = { 0 };
+
+		if (steps[i].given || steps[i].type == PAGER_DISK_CREATE) /* a cold boot needs a disk, too */
+			continue;
+		s = new_sandbox(w, "b", &root_user);
+		fakes.refuse[steps[i].who][steps[i].type] = -EIO;
+		assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+		spin(w);
+		if (sandbox_status(s) != SBX_READY)
+			fail_msg("%s: %s", steps[i].words, sandbox_error(s));
+		assert_string_equal(s->template, "");
+		assert_int_equal(fakes.nset[FAKE_DISKS], 1); /* that of the try is gone */
+		fakes_obey();
+		gone(w, s);
+	}
+	assert_non_null(prepared(w)); /* -EIO is no damage */
+	/* What cannot be read is dropped and made anew. */
+	struct snapshot *was = prepared(w);
+	char uuid[LAUNCH_UUID_LEN + 1];
+
+	memcpy(uuid, was->uuid, sizeof(uuid));
+	fakes.refuse[FAKE_PAGER][PAGER_TEMPLATE] = -EBADMSG;
+	gone(w, running(w, "b"));
+	fakes_obey();
+	assert_null(snapshot_by_uuid(w->reg, uuid));
+	gone(w, running(w, "b")); /* cold again, and one is prepared */
+	until(w, prepared(w));
+	assert_string_not_equal(prepared(w)->uuid, uuid);
+}
+
+static void test_failures_to_prepare_are_bounded(void **state)
+{
+	struct world *w = *state;
+	unsigned trims = 0;
+
+	prepare_on(w);
+	fakes.refuse[FAKE_BOX][BOX_TRIM] = -EIO;
+	for (int i = 0; i < 6; i++) {
+		gone(w, running(w, "a"));
+		until(w, !w->reg->prepare && !w->reg->hidden);
+		trims = fakes.asked[FAKE_BOX][BOX_TRIM];
+	}
+	assert_int_equal(trims, 3);
+	assert_int_equal(w->reg->prepare_failures, 3);
+	assert_null(w->reg->first_snapshot);
+	assert_clean(w);
+}
+
+/* At each step of it the daemon may end. */
+static void test_the_end_in_the_midst_of_preparing(void **state)
+{
+	struct world *w = *state;
+	static const struct {
+		enum fake_who who;
+		int type;
+	} at[] = {
+		{ FAKE_PAGER, PAGER_DISK_CREATE }, { FAKE_BOX, BOX_TRIM },	  { FAKE_PAGER, PAGER_CAPTURE_BEGIN },
+		{ FAKE_BOX, BOX_FREEZE },	   { FAKE_PAGER, PAGER_CAPTURE }, { FAKE_BOX, BOX_THAW },
+		{ FAKE_STORE, STORE_INGEST },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+		while (w->reg->first_snapshot)
+			snapshot_destroy(w->reg->first_snapshot, NULL);
+		prepare_on(w);
+		no_delays(false); /* it begins once the hold is there */
+		running(w, "a");
+		memset(fakes.asked, 0, sizeof(fakes.asked));
+		fakes.hold[at[i].who][at[i].type] = true;
+		until(w, fakes.asked[at[i].who][at[i].type]);
+		bring_down(w);
+		fakes_reset(NULL);
+		boxes_play(w);
+		bring_up(w);
+		spin(w);
+		gone(w, registry_find(w->reg, "a"));
+		assert_int_equal(registry_count(w->reg), 0);
+		assert_null(w->reg->hidden);
+	}
+}
+
+/* -- the pool --------------------------------------------------------------------------------------------------- */
+
+static void test_machines_of_the_pool(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct err e = { 0 };
+	struct sandbox *s;
+	unsigned boxes;
+
+	w->cfg.pool_size = 2;
+	no_delays(true);
+	assert_int_equal(fork_of(w, p, "b", &e), 0);
+	until(w, w->reg->npool == 2 && !w->reg->pool_machines->making && !w->reg->pool_machines->next->making);
+	assert_int_equal(fake_box_count(), 3);
+	/* The next one takes one of them. */
+	boxes = w->fake.spawned_boxes;
+	w->cfg.pool_size = 0;
+	assert_int_equal(fork_of(w, p, "c", &e), 0);
+	assert_int_equal(w->fake.spawned_boxes, boxes);
+	assert_int_equal(w->reg->npool, 1);
+	/* One that dies in the pool is nobody's loss. */
+	fake_box_hang_up(w->reg->pool_machines->id);
+	spin(w);
+	assert_int_equal(w->reg->npool, 0);
+	/* One that dies while its sandbox waits for the rest. */
+	w->cfg.pool_size = 1;
+	pool_fill(w->reg);
+	until(w, w->reg->npool == 1 && !w->reg->pool_machines->making);
+	w->cfg.pool_size = 0;
+	char id[LAUNCH_UUID_LEN + 1];
+	struct snapshot_job *j = NULL;
+
+	memcpy(id, w->reg->pool_machines->id, sizeof(id));
+	fakes.hold[FAKE_PAGER][PAGER_TEMPLATE] = true;
+	assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
+	spin(w);
+	fake_box_hang_up(id);
+	assert_int_equal(job_result(w, j, &e), -EIO);
+	assert_says(e.msg, "its box ended");
+	fakes_answer(FAKE_PAGER, PAGER_TEMPLATE);
+	/* Limits of its own: no pooled machine is for it. */
+	w->cfg.pool_size = 1;
+	pool_fill(w->reg);
+	until(w, w->reg->npool == 1 && !w->reg->pool_machines->making);
+	s = new_sandbox(w, "e", &root_user);
+	assert_int_equal(sandbox_attr_store(s, ATTR_FROM, "snapshot:one", 12, &root_user, &e), 0);
+	assert_int_equal(sandbox_attr_store(s, ATTR_CPU_PERCENT, "50", 2, &root_user, &e), 0);
+	sandbox_ctl(s, "start", &root_user, &e);
+	spin(w);
+	assert_int_equal(sandbox_status(s), SBX_READY);
+	assert_int_equal(w->reg->npool, 1);
+	w->cfg.pool_size = 0;
+	pool_drain(w->reg);
+	while (w->reg->first)
+		gone(w, w->reg->first);
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, snapshot_world, world_teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_the_order_of_requests),
+		T(test_each_step_refused),
+		T(test_no_machine),
+		T(test_what_is_missing_is_damage),
+		T(test_another_engine_or_shape),
+		T(test_it_ends_at_each_step),
+		T(test_a_profile_is_prepared_behind),
+		T(test_a_prepared_one_that_fails_boots_cold),
+		T(test_failures_to_prepare_are_bounded),
+		T(test_the_end_in_the_midst_of_preparing),
+		T(test_machines_of_the_pool),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
