@@ -13,7 +13,9 @@
  *
  * Whatever fails between FREEZE and THAW is followed by THAW, and the machine goes on as it was: its old mapping is
  * there until MEMORY has answered, and what the pager has captured is a template of its own. A box that hears nothing
- * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else.
+ * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else; so does one that
+ * is stopped. What the pager copied meanwhile is of no instant: it is a snapshot only when the box says, after CAPTURE,
+ * that the machine still stood, by taking MEMORY or by a THAW that was one.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,8 +46,10 @@ struct capture {
 	struct snapshot *p; /* a reference; in the table */
 	struct snapshot_job *job;
 	enum step step;
-	bool frozen, captured;
-	int code; /* of what failed */
+	bool frozen;
+	bool copied;   /* CAPTURE has answered */
+	bool captured; /* and it was all of one instant: it is a snapshot, whatever comes */
+	int code;      /* of what failed */
 	char words[256];
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
 	uint64_t base;	   /* address of the RAM in the engine */
@@ -191,7 +195,7 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 || m->nfds < 1)
 		return -EBADMSG;
 	c->p->bits_fd = take_fd(&m->fds[0]);
-	c->captured = true;
+	c->copied = true;
 	return 0;
 }
 
@@ -234,6 +238,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		break;
 	case MEMORY:
 		code = take_memory(c, r, m);
+		c->captured = true;
 		if (!code) {
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
@@ -247,6 +252,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	case THAW:
 	case UNDO:
 		c->frozen = false;
+		c->captured = c->copied;
 		c->p->pause_ns = wire_u64(r);
 		finish(c);
 		return;
