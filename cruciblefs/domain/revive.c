@@ -81,6 +81,7 @@ struct revival *revive_free(struct revival *v)
 	if (!v)
 		return NULL;
 	v->let_go = true;
+	v->asked++; /* the calls to its box end in here */
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
@@ -91,6 +92,7 @@ struct revival *revive_free(struct revival *v)
 		if (v->disk)
 			tell_pager(v, PAGER_DISK_REMOVE);
 	}
+	v->asked--;
 	release(v);
 	return NULL;
 }
@@ -274,7 +276,7 @@ static void second(struct revival *v)
 /* -- first: template, disk, machine, state ---------------------------------------------------------------------------
  */
 
-/* @v lives on return: its caller holds it. */
+/* @v may be gone on return. */
 static void got(struct revival *v, unsigned what)
 {
 	v->missing &= ~what;
@@ -286,6 +288,7 @@ static void got(struct revival *v, unsigned what)
 	else
 		load(v);
 	v->asked--;
+	release(v);
 }
 
 static void on_template(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
