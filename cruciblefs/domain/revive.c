@@ -158,13 +158,18 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 		end_well(v);
 }
 
-static void on_held(void *arg, struct machine *m)
+/* One that could not be warmed in time may be half frozen, too: it is not worth waiting with. */
+static void on_held(void *arg, struct machine *m, bool warm)
 {
 	struct revival *v = arg;
 
 	(void)m;
-	if (goes_on(v) && v->hold)
+	if (!goes_on(v) || !v->hold)
+		return;
+	if (warm)
 		end_well(v);
+	else
+		fail(v, -ETIMEDOUT, "warming it", "its first commands did not end in time");
 }
 
 static void load(struct revival *v)
