@@ -251,12 +251,16 @@ static struct json_object *parse_event(struct msg *m, const char **ret_event)
 	return NULL;
 }
 
-static bool is_held(struct msg *m)
+static void on_machine_event(struct machine *m, struct msg *msg)
 {
 	const char *event;
-	AUTO_JSON *o = parse_event(m, &event);
+	AUTO_JSON *o = parse_event(msg, &event);
+	bool warm = false;
 
-	return o && !strcmp(event, "held");
+	if (!o || !m->on_held || strcmp(event, "held") != 0)
+		return;
+	json_get_bool(o, "warm", &warm, NULL);
+	m->on_held(m->arg, m, warm); /* may free it, and the link */
 }
 
 static void on_event(struct sandbox *s, struct msg *m)
@@ -391,8 +395,7 @@ static void on_msg(void *arg, struct msg *m)
 		return;
 	}
 	if (!k->s && k->m && m->type == BOX_EVENT) {
-		if (k->m->on_held && is_held(m))
-			k->m->on_held(k->m->arg, k->m);
+		on_machine_event(k->m, m);
 		return;
 	}
 	if (!k->s) {

@@ -85,6 +85,7 @@ struct revival *revive_free(struct revival *v)
 	if (!v)
 		return NULL;
 	v->let_go = true;
+	v->asked++; /* the calls to its box end in here */
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
@@ -95,6 +96,7 @@ struct revival *revive_free(struct revival *v)
 		if (v->disk)
 			tell_pager(v, PAGER_DISK_REMOVE);
 	}
+	v->asked--;
 	release(v);
 	return NULL;
 }
@@ -160,13 +162,18 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 		end_well(v);
 }
 
-static void on_held(void *arg, struct machine *m)
+/* One that could not be warmed in time may be half frozen, too: it is not worth waiting with. */
+static void on_held(void *arg, struct machine *m, bool warm)
 {
 	struct revival *v = arg;
 
 	(void)m;
-	if (goes_on(v) && v->hold)
+	if (!goes_on(v) || !v->hold)
+		return;
+	if (warm)
 		end_well(v);
+	else
+		fail(v, -ETIMEDOUT, "warming it", "its first commands did not end in time");
 }
 
 static void load(struct revival *v)
@@ -278,7 +285,7 @@ static void second(struct revival *v)
 /* -- first: template, disk, machine, state ---------------------------------------------------------------------------
  */
 
-/* @v lives on return: its caller holds it. */
+/* @v may be gone on return. */
 static void got(struct revival *v, unsigned what)
 {
 	v->missing &= ~what;
@@ -290,6 +297,7 @@ static void got(struct revival *v, unsigned what)
 	else
 		load(v);
 	v->asked--;
+	release(v);
 }
 
 static void on_template(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
