@@ -93,7 +93,7 @@ static void job_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handl
 		code = err_set(&e, -EINVAL, "%s: a NUL byte", a->entry->name);
 	else if (!(order = order_of(data, size)))
 		code = -ENOMEM;
-	if (code == 0 && order[0])
+	if (code == 0 && order && order[0])
 		code = a->entry->begin(a, who, order, &job, &e);
 	free(order);
 	if (code < 0) {

@@ -7,7 +7,7 @@ cfsfuse_SRCS := $(addprefix cruciblefs/, \
 	text.c control.c stream.c wait.c uploadfile.c livein.c lease.c \
 	root.c readme.c jobfile.c snapshots.c run.c exec.c logs.c)
 
-cfsfuse_UNIT := session listing text control cmd wait stream names slot
+cfsfuse_UNIT := session listing text control cmd wait stream names slot snapshot
 cfsfuse_FAKES := $(addprefix tests/unit/,fusewire.c fake_domain.c fake_exec.c fake_snapshot.c)
 UNIT += $(addprefix test_cfs_,$(cfsfuse_UNIT))
 $(foreach t,$(cfsfuse_UNIT),$(eval test_cfs_$(t)_SRCS := tests/unit/test_cfs_$(t).c $(cfsfuse_FAKES)) \

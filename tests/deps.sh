@@ -9,7 +9,7 @@
 #                                   package may be built on a machine that will not run it
 #   tests/deps.sh list [GROUP]      print the names
 #
-# GROUP is build (what `make` needs; the default of check), run, test or all (the default of install).
+# GROUP is build (what `make` needs; the default of check), run, test, bench or all (the default of install; without bench).
 # `make` runs `check` every time, so the usual case is two comparisons of time stamps and no other process.
 # shellcheck disable=SC2086 # lists of words are split on purpose
 # shellcheck disable=SC3013 # test -nt: dash and busybox have it, and it saves a process a build
@@ -17,19 +17,23 @@ set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev'
-run='qemu-system-x86 qemu-utils mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
+run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace openssh-client xz-utils'
+	vim-tiny strace openssh-client xz-utils qemu-utils'
+
+# What `make bench` compares with; nothing else needs them, and `all` leaves them out.
+bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'
 
 names() {
 	case $1 in
 	build) echo $build ;;
 	run) echo $run ;;
 	test) echo $test ;;
+	bench) echo $bench ;;
 	all) echo $build $run $test ;;
 	*)
-		echo "deps.sh: no such group: $1 (build, run, test, all)" >&2
+		echo "deps.sh: no such group: $1 (build, run, test, bench, all)" >&2
 		exit 2
 		;;
 	esac
@@ -104,7 +108,7 @@ check-install) check run || true ;;
 install) install "${2:-all}" ;;
 list) names "${2:-all}" ;;
 *)
-	echo "usage: tests/deps.sh check|install|list [build|run|test|all] | check-install" >&2
+	echo "usage: tests/deps.sh check|install|list [build|run|test|bench|all] | check-install" >&2
 	exit 2
 	;;
 esac

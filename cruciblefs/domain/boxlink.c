@@ -201,6 +201,10 @@ static void on_state(struct sandbox *s, struct wire_rd *r)
 		if (s->status == SBX_STARTING)
 			s->epoch++;
 		sandbox_set_status(s, SBX_READY);
+		if (s->unproven) {
+			s->unproven = false;
+			exec_send_all(s);
+		}
 		fs_send_waiting(s);
 		break;
 	case BOX_PAUSED:
@@ -232,15 +236,36 @@ static bool too_many_events(struct boxlink *k)
 	return k->nevents >= EVENTS_A_MINUTE;
 }
 
-static void on_event(struct sandbox *s, struct msg *m)
+/* The event's object, put by the caller, and its name, which lives as long; NULL: it is none. */
+static struct json_object *parse_event(struct msg *m, const char **ret_event)
 {
-	AUTO_JSON *o = NULL;
-	struct json_object *extra;
-	const char *event = NULL;
+	struct json_object *o = NULL;
 	struct err e;
 
-	if (m->len > 4096 || json_parse((const char *)m->data, m->len, &o, &e) < 0 ||
-	    !json_object_is_type(o, json_type_object) || json_get_str(o, "event", &event, NULL) < 0 || !event)
+	*ret_event = NULL;
+	if (m->len > 4096 || json_parse((const char *)m->data, m->len, &o, &e) < 0)
+		return NULL;
+	if (json_object_is_type(o, json_type_object) && json_get_str(o, "event", ret_event, NULL) == 0 && *ret_event)
+		return o;
+	json_object_put(o);
+	return NULL;
+}
+
+static bool is_held(struct msg *m)
+{
+	const char *event;
+	AUTO_JSON *o = parse_event(m, &event);
+
+	return o && !strcmp(event, "held");
+}
+
+static void on_event(struct sandbox *s, struct msg *m)
+{
+	struct json_object *extra;
+	const char *event;
+	AUTO_JSON *o = parse_event(m, &event);
+
+	if (!o)
 		return;
 	/* Its members may not pass for ours: they go below one of their own. */
 	extra = json_object_new_object();
@@ -343,8 +368,9 @@ static void on_gone(void *arg, int reason)
 
 		m->link = NULL;
 		k->m = NULL; /* boxlink_free() would look for it among those that greet */
-		boxlink_end(k);
+		/* First, for it may free the machine: the calls that end now find that told. */
 		m->fn(m->arg, m, -ENOTCONN, "its box ended");
+		boxlink_end(k);
 		return;
 	}
 	boxlink_free(k);
@@ -362,6 +388,11 @@ static void on_msg(void *arg, struct msg *m)
 	}
 	if (!k->s && k->m && m->type == BOX_REPLY) {
 		calls_reply(&k->calls, m);
+		return;
+	}
+	if (!k->s && k->m && m->type == BOX_EVENT) {
+		if (k->m->on_held && is_held(m))
+			k->m->on_held(k->m->arg, k->m);
 		return;
 	}
 	if (!k->s) {

@@ -13,7 +13,9 @@
  *
  * Whatever fails between FREEZE and THAW is followed by THAW, and the machine goes on as it was: its old mapping is
  * there until MEMORY has answered, and what the pager has captured is a template of its own. A box that hears nothing
- * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else.
+ * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else; so does one that
+ * is stopped. What the pager copied meanwhile is of no instant: it is a snapshot only when the box says, after CAPTURE,
+ * that the machine still stood, by taking MEMORY or by a THAW that was one.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,8 +46,10 @@ struct capture {
 	struct snapshot *p; /* a reference; in the table */
 	struct snapshot_job *job;
 	enum step step;
-	bool frozen, captured;
-	int code; /* of what failed */
+	bool frozen;
+	bool copied;   /* CAPTURE has answered */
+	bool captured; /* and it was all of one instant: it is a snapshot, whatever comes */
+	int code;      /* of what failed */
 	char words[256];
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
 	uint64_t base;	   /* address of the RAM in the engine */
@@ -146,19 +150,9 @@ static void on_attached(void *arg, int code, const char *words, struct wire_rd *
 int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint64_t bytes, const struct buf *ranges,
 		   const int *fds, size_t nfds)
 {
-	struct ask a;
-	int code;
+	const struct attach at = { s->machine, template, base, bytes, ranges, fds, nfds };
+	int code = ask_attach(s->reg, &at, on_attached, sandbox_ref(s));
 
-	ask_init(&a);
-	ask_str(&a, s->machine);
-	ask_str(&a, template);
-	ask_u64(&a, base);
-	ask_u64(&a, bytes);
-	ask_raw(&a, ranges->data, ranges->len);
-	for (size_t i = 0; i < nfds; i++)
-		ask_fd(&a, fds[i]);
-	sandbox_ref(s);
-	code = ask_pager(s->reg, PAGER_ATTACH, &a, on_attached, s);
 	if (code < 0)
 		sandbox_unref(s);
 	return code;
@@ -201,7 +195,7 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 || m->nfds < 1)
 		return -EBADMSG;
 	c->p->bits_fd = take_fd(&m->fds[0]);
-	c->captured = true;
+	c->copied = true;
 	return 0;
 }
 
@@ -244,6 +238,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		break;
 	case MEMORY:
 		code = take_memory(c, r, m);
+		c->captured = true;
 		if (!code) {
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
@@ -257,6 +252,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	case THAW:
 	case UNDO:
 		c->frozen = false;
+		c->captured = c->copied;
 		c->p->pause_ns = wire_u64(r);
 		finish(c);
 		return;
@@ -385,18 +381,21 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 	struct registry *r = s->reg;
 	struct capture *c = calloc(1, sizeof(*c));
 	struct snapshot *p = snapshot_new(r);
-	int k = c && p ? 0 : err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
+	int k;
 
-	if (!k) {
-		p->hidden = key != NULL;
-		p->owner = *who;
-		p->status = SNAPSHOT_CAPTURING;
-		snprintf(p->name, sizeof(p->name), "%s", name);
-		snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
-		k = registry_make_uuid(p->uuid);
-		if (k < 0)
-			err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
+	if (!c || !p) {
+		free(c);
+		snapshot_unref(p);
+		return err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
 	}
+	p->hidden = key != NULL;
+	p->owner = *who;
+	p->status = SNAPSHOT_CAPTURING;
+	snprintf(p->name, sizeof(p->name), "%s", name);
+	snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
+	k = registry_make_uuid(p->uuid);
+	if (k < 0)
+		err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
 	if (!k)
 		k = describe(p, s, e);
 	if (!k && (k = note_running(p, s)) < 0)
@@ -406,7 +405,7 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 	if (!k && (k = snapshot_open_state(p, true)) < 0)
 		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
 	if (k < 0) {
-		if (p && p->uuid[0])
+		if (p->uuid[0])
 			snapshot_remove_dir(p);
 		free(c);
 		snapshot_unref(p);

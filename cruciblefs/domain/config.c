@@ -36,6 +36,7 @@ static const struct setting {
 	{ U32(spool_total_mib, 1, 1u << 24, 16384) },
 	{ U32(max_snapshots_per_uid, 1, 65536, 256) },
 	{ U32(pool_size, 0, 256, 2) },
+	{ U32(warm_size, 0, 64, 1) },
 	{ U32(prepare, 0, 1, 1) },
 	{ U32(template_percent, 1, 90, 25) },
 #undef TEXT

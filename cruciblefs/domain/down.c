@@ -28,6 +28,22 @@ static void let_go_of_pager(struct sandbox *s)
 	s->attached = false;
 }
 
+/* A machine that waited in the pool had died meanwhile, or could not be woken: nothing has happened in it that the
+ * sandbox could know of, so it gets another one. */
+static bool starts_again(struct sandbox *s)
+{
+	struct err e = { 0 };
+
+	s->unproven = false;
+	if (s->stop_asked || s->reg->shutting_down || !s->down_words[0])
+		return false;
+	log_warn("sandbox=%s uuid=%s event=warm-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
+		 s->down_words);
+	tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
+	s->disk[0] = s->origin[0] = '\0';
+	return sandbox_start(s, NULL, &e) == 0;
+}
+
 static void settle(struct sandbox *s)
 {
 	s->down_pending = s->spawned = false;
@@ -42,6 +58,8 @@ static void settle(struct sandbox *s)
 		snapshots_sweep(s->reg);
 		return;
 	}
+	if (s->unproven && starts_again(s))
+		return;
 	if (s->disk[0] && s->disk_unused) {
 		tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
 		s->disk[0] = s->origin[0] = '\0';

@@ -433,7 +433,7 @@ static int send_one(struct sandbox *s, struct execution *x)
 
 void exec_send_all(struct sandbox *s)
 {
-	for (struct execution *x = s->first_exec; x && s->link && !s->stop_asked; x = x->next) {
+	for (struct execution *x = s->first_exec; x && s->link && !s->stop_asked && !s->unproven; x = x->next) {
 		if (x->state == EXEC_QUEUED && !x->sent && send_one(s, x) < 0)
 			return; /* the link is dying: sandbox_down() settles what is open */
 	}

@@ -48,7 +48,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 {
 	while (*(text += strspn(text, " \t\r\n"))) {
 		size_t len = strcspn(text, " \t\r\n");
-		char *to = ret->name[ret->n];
+		char *to;
 		int k;
 
 		if (ret->n == FORK_MAX)
@@ -56,6 +56,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 		if (len > CFS_NAME_MAX)
 			return err_set(e, -ENAMETOOLONG, "snapshot %s: fork: %.64s…: a name has at most %u characters",
 				       p->name, text, CFS_NAME_MAX);
+		to = ret->name[ret->n];
 		memcpy(to, text, len);
 		to[len] = '\0';
 		k = cfs_name_check(to);
@@ -206,9 +207,14 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 	struct names *names = malloc(sizeof(*names));
 	struct fork *f = calloc(1, sizeof(*f));
 	struct snapshot_job *j = names && f ? job_new(p->reg) : NULL;
-	int k = j ? 0 : err_set(e, -ENOMEM, "snapshot %s: fork: no memory", p->name);
+	int k = 0;
 
-	if (!k && who->uid && who->uid != p->owner.uid)
+	if (!j || !names || !f) {
+		free(names);
+		free(f);
+		return err_set(e, -ENOMEM, "snapshot %s: fork: no memory", p->name);
+	}
+	if (who->uid && who->uid != p->owner.uid)
 		k = err_set(e, -EPERM, "snapshot %s: fork: it is uid %u's; only its owner and root may", p->name,
 			    p->owner.uid);
 	if (!k && (!disk_only || p->status == SNAPSHOT_CAPTURING))
@@ -229,10 +235,8 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 			snapshot_unref(p);
 	}
 	if (k < 0) {
-		if (j) {
-			snapshot_job_drop(j);
-			snapshot_job_drop(j);
-		}
+		snapshot_job_drop(j);
+		snapshot_job_drop(j);
 		free(f);
 	} else {
 		keep_batch(p, names);

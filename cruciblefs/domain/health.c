@@ -38,7 +38,7 @@ static void add_peers(struct registry *r, struct json_object *degraded)
 int registry_health_json(struct registry *r, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
-	struct json_object *profiles = json_object_new_array(), *degraded = json_object_new_array();
+	struct json_object *profiles = json_object_new_array(), *degraded = json_object_new_array(), *pool;
 	uint64_t free_mib = 0;
 	char since[32];
 	bool ready;
@@ -82,6 +82,14 @@ int registry_health_json(struct registry *r, struct buf *out)
 	json_object_object_add(o, "max_sandboxes", json_object_new_int64(r->cfg->max_sandboxes));
 	json_object_object_add(o, "host_memory_mib", json_object_new_uint64(r->host_memory_mib));
 	json_object_object_add(o, "memory_floor_mib", json_object_new_int64(r->cfg->memory_floor_mib));
+	pool = json_object_new_object();
+	if (pool) {
+		json_object_object_add(pool, "size", json_object_new_int64(r->cfg->pool_size));
+		json_object_object_add(pool, "ready", json_object_new_int64(pool_ready(r)));
+		json_object_object_add(pool, "warm_size", json_object_new_int64(r->cfg->warm_size));
+		json_object_object_add(pool, "warm_ready", json_object_new_int64(warm_count(r, true)));
+		json_object_object_add(o, "pool", pool);
+	}
 	return put_line(o, out);
 }
 
@@ -89,6 +97,31 @@ static int metric(struct buf *out, const char *name, const char *type, const cha
 {
 	return buf_addf(out, "# HELP crucible_%s %s\n# TYPE crucible_%s %s\ncrucible_%s %" PRIu64 "\n", name, help,
 			name, type, name, v);
+}
+
+static int pool_metrics(struct registry *r, struct buf *out)
+{
+	const struct {
+		const char *kind;
+		uint64_t ready, taken, missed;
+	} kinds[] = {
+		{ "generic", pool_ready(r), r->pool_taken, r->pool_missed },
+		{ "warm", warm_count(r, true), r->warm_taken, r->warm_missed },
+	};
+	int k = buf_adds(out, "# HELP crucible_pool_machines Machines that wait for a sandbox.\n"
+			      "# TYPE crucible_pool_machines gauge\n");
+
+	for (size_t i = 0; !k && i < ARRAY_LEN(kinds); i++)
+		k = buf_addf(out, "crucible_pool_machines{kind=\"%s\"} %" PRIu64 "\n", kinds[i].kind, kinds[i].ready);
+	if (!k)
+		k = buf_adds(out, "# HELP crucible_pool_starts_total Starts that found one waiting, or none.\n"
+				  "# TYPE crucible_pool_starts_total counter\n");
+	for (size_t i = 0; !k && i < ARRAY_LEN(kinds); i++)
+		k = buf_addf(out,
+			     "crucible_pool_starts_total{kind=\"%s\",found=\"yes\"} %" PRIu64
+			     "\ncrucible_pool_starts_total{kind=\"%s\",found=\"no\"} %" PRIu64 "\n",
+			     kinds[i].kind, kinds[i].taken, kinds[i].kind, kinds[i].missed);
+	return k;
 }
 
 int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out)
@@ -123,6 +156,8 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 			    0)
 			k = metric(out, "failed_starts_total", "counter", "Machines that did not come up.",
 				   r->n_failed_starts);
+		if (!k)
+			k = pool_metrics(r, out);
 	}
 	return k;
 }

@@ -161,8 +161,12 @@ static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd
 		return;
 	}
 	json = describe(g->p);
+	if (!json) {
+		failed(g, -ENOMEM, "describing it", "no memory");
+		return;
+	}
 	ask_init(&a);
-	ask_str(&a, json ? json : "");
+	ask_str(&a, json);
 	ask_u32(&a, n);
 	ask_fd(&a, g->p->state_fd);
 	ask_fd(&a, g->p->template_fd);

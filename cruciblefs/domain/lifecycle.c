@@ -67,6 +67,7 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		if (s || rd.bad)
 			continue;
 		log_info("uuid=%s event=stray-cgroup next=killed", uuid);
+		strays_add(r, uuid);
 		machine_kill(r, uuid);
 	}
 	if (wire_done(&rd) < 0)

@@ -358,14 +358,13 @@ int machine_new(struct registry *r, const struct machine_plan *p,
 {
 	struct machine *m = calloc(1, sizeof(*m));
 	struct machine_making *k = calloc(1, sizeof(*k));
-	int c = m && k ? 0 : err_set(e, -ENOMEM, "no memory");
+	int c;
 
-	if (!c && !r->launcher)
-		c = err_set(e, -EIO, "the launcher is gone; restart the daemon");
-	if (c < 0) {
+	if (!m || !k || !r->launcher) {
 		free(m);
 		free(k);
-		return c;
+		return r->launcher ? err_set(e, -ENOMEM, "no memory")
+				   : err_set(e, -EIO, "the launcher is gone; restart the daemon");
 	}
 	*m = (struct machine){ .reg = r,
 			       .generic = p->generic,
@@ -449,6 +448,7 @@ int machine_give(struct machine *m, struct sandbox *s, struct err *e)
 	int c;
 
 	snprintf(s->machine, sizeof(s->machine), "%s", m->id);
+	s->started_ns = wall_ns();
 	s->slot = m->slot;
 	s->box_uid = m->reg->cfg->uid_base + 1 + 2 * m->slot;
 	c = sandbox_save(s, e);

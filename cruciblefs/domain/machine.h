@@ -41,6 +41,8 @@ struct machine {
 	 */
 	void (*fn)(void *arg, struct machine *m, int code, const char *words);
 	void *arg;
+	/* Its box says that it is warm and waits (BOX_EVENT "held"). NULL: nobody waits for that. @arg as above. */
+	void (*on_held)(void *arg, struct machine *m);
 	struct machine_making *making;
 };
 

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/machine.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 /* Ids and names that are there or not. */
 static const struct {
@@ -233,6 +233,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		return k;
 	}
 	if (s->hidden) {
+		strays_add(r, s->disk);
 		sandbox_unref(s); /* the daemon's own, of a work that has ended with it */
 		registry_remove_dir(r, uuid);
 		return 0;
@@ -270,8 +271,10 @@ static int load_pass(struct registry *r, bool remove, struct err *e)
 			continue; /* "." and "..", and what is not ours */
 		snprintf(path, sizeof(path), "%s/sandbox.json", ent->d_name);
 		if (fstatat(r->sandboxes_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
-			if (remove)
+			if (remove) {
+				strays_add(r, ent->d_name);
 				registry_remove_dir(r, ent->d_name);
+			}
 			continue;
 		}
 		if (!remove && load_one(r, ent->d_name, &why) < 0)

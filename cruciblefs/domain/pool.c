@@ -7,7 +7,8 @@
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
-#define QUIET_NS (100ull * 1000000ull) /* after the last start */
+#define QUIET_NS   (100ull * 1000000ull)  /* after the last start */
+#define COMMAND_NS (2000ull * 1000000ull) /* after it, while commands run */
 
 static void fill(void *arg);
 
@@ -55,6 +56,18 @@ bool registry_anybody_starts(const struct registry *r)
 	return r->hidden != NULL;
 }
 
+/* A command that just got its machine would run beside the making of the next: it goes first, within reason. */
+static bool in_the_way(const struct registry *r)
+{
+	if (now_ns() - r->pool_wanted_ns > COMMAND_NS)
+		return false;
+	for (const struct sandbox *s = r->first; s; s = s->next) {
+		if (s->nrunning)
+			return true;
+	}
+	return false;
+}
+
 static void fill(void *arg)
 {
 	struct registry *r = arg;
@@ -64,12 +77,15 @@ static void fill(void *arg)
 	struct machine *m;
 	struct err e = { 0 };
 
-	r->pool_timer = 0; /* fired: it can be armed again */
-	if (r->shutting_down || !r->launcher || r->trial != TRIAL_DONE || r->npool >= r->cfg->pool_size ||
-	    !r->pool_memory_mib || r->pool_failures > 2)
+	r->pool_timer = 0; /* it has fired: soon() may set it again */
+	if (r->shutting_down || !r->launcher || r->trial != TRIAL_DONE || !r->pool_memory_mib)
 		return;
-	if (registry_anybody_starts(r)) {
+	if (registry_anybody_starts(r) || in_the_way(r)) {
 		soon(r);
+		return;
+	}
+	if (r->npool >= r->cfg->pool_size || r->pool_failures > 2) {
+		warm_fill(r);
 		return;
 	}
 	for (m = r->pool_machines; m; m = m->next) {
@@ -97,6 +113,8 @@ struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpu
 	r->pool_memory_mib = memory_mib;
 	r->pool_vcpus = vcpus;
 	r->pool_failures = 0;
+	r->pool_taken += m != NULL;
+	r->pool_missed += !m && r->cfg->pool_size;
 	if (!m && r->npool && r->npool >= r->cfg->pool_size) {
 		struct machine *old = r->pool_machines;
 
@@ -107,8 +125,24 @@ struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpu
 			machine_free(old);
 		}
 	}
-	soon(r);
+	pool_wanted(r);
 	return m;
+}
+
+void pool_wanted(struct registry *r)
+{
+	r->pool_wanted_ns = now_ns();
+	loop_del(r->loop, &r->pool_timer);
+	soon(r);
+}
+
+unsigned pool_ready(const struct registry *r)
+{
+	unsigned n = 0;
+
+	for (const struct machine *m = r->pool_machines; m; m = m->next)
+		n += !m->making;
+	return n;
 }
 
 void pool_fill(struct registry *r)
@@ -123,6 +157,7 @@ void pool_fill(struct registry *r)
 void pool_drain(struct registry *r)
 {
 	loop_del(r->loop, &r->pool_timer);
+	warm_drain(r);
 	while (r->pool_machines) {
 		struct machine *m = r->pool_machines;
 

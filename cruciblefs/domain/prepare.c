@@ -203,6 +203,22 @@ struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr)
 	return NULL;
 }
 
+struct snapshot *prepared_default(struct registry *r)
+{
+	char key[256];
+	int k = snprintf(key, sizeof(key), "%s memory_mib=%u vcpus=%u disk_mib=%u |", r->defaults.from,
+			 engine_memory_class(r->defaults.num[ATTR_MEMORY_MIB]),
+			 engine_vcpus_class(r->defaults.num[ATTR_VCPUS]), r->defaults.num[ATTR_DISK_MIB]);
+
+	if (!r->cfg->prepare || k < 0 || (size_t)k >= sizeof(key))
+		return NULL;
+	for (struct snapshot *p = r->last_snapshot; p; p = p->prev) {
+		if (p->hidden && !p->gone && !strncmp(p->key, key, (size_t)k))
+			return p;
+	}
+	return NULL;
+}
+
 void prepare_end(struct registry *r)
 {
 	if (r->prepare)

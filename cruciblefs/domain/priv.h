@@ -110,6 +110,7 @@ struct sandbox {
 	uint32_t slot;	      /* uids; valid while box_uid != 0 */
 	uint32_t box_uid;     /* 0: no box */
 	bool spawned;	      /* an engine may run */
+	bool unproven;	      /* has a machine that waited warm and has not answered yet: commands wait here */
 	bool down_pending;    /* LAUNCH_KILL is under way */
 	bool down_ran;	      /* the guest had been ready */
 	bool stop_asked;      /* so that the end is `stopped`, not `failed` */
@@ -139,8 +140,8 @@ struct registry {
 	struct peer *pager; /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
-	struct fork *forks;	    /* batches that come up */
-	struct ingest *ingest;	    /* one is on its way into the store */
+	struct fork *forks;    /* batches that come up */
+	struct ingest *ingest; /* one is on its way into the store */
 	loop_id ingest_timer;
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;
@@ -151,6 +152,14 @@ struct registry {
 	loop_id pool_timer;
 	unsigned npool, pool_failures;
 	uint32_t pool_memory_mib, pool_vcpus; /* the shape that was wanted last; 0: none yet */
+	uint64_t pool_wanted_ns;	      /* when that was */
+	struct revival *revivals;	      /* all that are not let go: revive.c */
+	struct warm *warm;		      /* being warmed, or held */
+	unsigned warm_failures;
+	char warm_uuid[LAUNCH_UUID_LEN + 1]; /* the prepared snapshot that was used last; "": none yet */
+	uint32_t warm_disk_mib;
+	char (*strays)[LAUNCH_UUID_LEN + 1];
+	size_t nstrays;
 	struct attrs defaults;
 	struct engine_info engine;
 	struct waitq journal_waitq;
@@ -180,6 +189,7 @@ struct registry {
 	void *on_down_arg;
 
 	uint64_t n_created, n_destroyed, n_execs, n_failed_starts; /* since the daemon's start, for metrics */
+	uint64_t pool_taken, pool_missed, warm_taken, warm_missed;
 };
 
 /* -- registry.c */
@@ -219,6 +229,7 @@ int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 /* -- start.c */
 int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */
 void start_began(struct sandbox *s);
+bool start_room_for(struct registry *r, uint32_t memory_mib); /* for what nobody has asked for yet */
 void start_cold(struct sandbox *s); /* a start that could not go on from a snapshot */
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); /* at once; the rest behind */
 void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */

@@ -60,9 +60,13 @@ struct sandbox *registry_by_uuid(struct registry *r, const char *uuid)
 
 struct sandbox *registry_by_machine(struct registry *r, const char *id)
 {
-	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (!strcmp(s->machine, id))
-			return s;
+	struct sandbox *const lists[] = { r->first, r->hidden };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (struct sandbox *s = lists[i]; s; s = s->next) {
+			if (!strcmp(s->machine, id))
+				return s;
+		}
 	}
 	return NULL;
 }
@@ -217,6 +221,7 @@ struct registry *registry_free(struct registry *r)
 	ingest_stop(r);
 	snapshots_free_all(r);
 	store_end(r);
+	strays_free(r);
 	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
 	loop_del(r->loop, &r->shutdown_timer);
@@ -309,7 +314,7 @@ int registry_create_from(struct registry *r, const char *name, struct snapshot *
 
 	if (!k)
 		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
-	if (k < 0)
+	if (k < 0 || !s)
 		return k;
 	if (p) {
 		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);

@@ -19,7 +19,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/peer.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/revive.h"
 #include "snapstore/stored/stored.h"
 
 static const struct peer_kind pager_kind = {
@@ -68,6 +68,21 @@ int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg
 int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg)
 {
 	return ask_peer(r->store, type, a, fn, arg);
+}
+
+int ask_attach(struct registry *r, const struct attach *at, ask_fn *fn, void *arg)
+{
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, at->machine);
+	ask_str(&a, at->template);
+	ask_u64(&a, at->base);
+	ask_u64(&a, at->bytes);
+	ask_raw(&a, at->ranges->data, at->ranges->len);
+	for (size_t i = 0; i < at->nfds; i++)
+		ask_fd(&a, at->fds[i]);
+	return ask_pager(r, PAGER_ATTACH, &a, fn, arg);
 }
 
 int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg)
@@ -283,6 +298,7 @@ static void on_pager_up(void *arg, bool fresh)
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
 	ask_pager(r, PAGER_CONFIG, &a, NULL, NULL);
 	if (fresh) {
+		revive_end_all(r, "the pager was restarted");
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)
 				adopt_template(r, p->uuid, (uint64_t)p->memory_mib << 20, p->template_fd, on_told,
@@ -298,8 +314,10 @@ static void on_pager_up(void *arg, bool fresh)
 		if (fresh || (s->template[0] && !s->attached && !s->restore))
 			relink_sandbox(s);
 	}
+	strays_tell(r);
 	find_storing(r);
 	snapshots_sweep(r);
+	pool_fill(r);
 	waitq_wake(&r->trial_waitq);
 	ingest_kick(r);
 }
@@ -331,8 +349,6 @@ static void on_lost(void *arg, const char *words)
 
 static void on_pager_msg(void *arg, struct msg *m)
 {
-	struct registry *r = arg;
-	struct sandbox *s;
 	struct wire_rd rd;
 	char machine[LAUNCH_UUID_LEN + 1], why[256], words[320];
 
@@ -342,11 +358,10 @@ static void on_pager_msg(void *arg, struct msg *m)
 	wire_str(&rd, machine, sizeof(machine));
 	wire_u32(&rd);
 	wire_str(&rd, why, sizeof(why));
-	s = wire_done(&rd) == 0 ? registry_by_machine(r, machine) : NULL;
-	if (!s)
+	if (wire_done(&rd) < 0)
 		return;
-	snprintf(words, sizeof(words), "the machine was lost: a page of its memory cannot be read: %s", why);
-	sandbox_down(s, words);
+	snprintf(words, sizeof(words), "a page of its memory cannot be read: %s", why);
+	machine_lost(arg, machine, words);
 }
 
 bool registry_peers_are_up(struct registry *r)

@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/revive.h"
 #include "snapstore/stored/stored.h"
 
 static const char *const status_words[] = {
@@ -86,6 +86,26 @@ void snapshot_changed(struct snapshot *p)
 
 /* -- the table -------------------------------------------------------------------------------------------------------
  */
+
+int snapshot_usable(struct snapshot *p, struct err *e)
+{
+	struct engine_machine m = {
+		.accel = p->reg->accel, .memory_mib = p->memory_mib, .vcpus = p->vcpus, .disk = true
+	};
+	char mine[128];
+
+	if (p->status == SNAPSHOT_CAPTURING)
+		return err_set(e, -EBUSY, "snapshot %s: is being taken", p->name);
+	if (p->status == SNAPSHOT_DAMAGED)
+		return err_set(e, -EBADMSG, "snapshot %s: damaged: %.150s", p->name, p->error);
+	if (engine_fingerprint(&p->reg->engine, &m, mine, sizeof(mine)) < 0 || strcmp(mine, p->fingerprint) != 0)
+		return err_set(
+			e, -EPROTONOSUPPORT,
+			"snapshot %s: was taken by \"%s\", here is \"%s\"; its disk can be booted: crucible fork "
+			"--disk-only %s",
+			p->name, p->fingerprint, mine, p->name);
+	return 0;
+}
 
 struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
 {
@@ -291,6 +311,8 @@ static bool needed(struct registry *r, const struct snapshot *p)
 		if (descends(r, s->origin, p))
 			return true;
 	}
+	if (revive_needs(r, descends, p))
+		return true;
 	for (struct snapshot *c = r->first_snapshot; c; c = c->next) {
 		if (c != p && c->status <= SNAPSHOT_STORING &&
 		    (descends(r, c->parent_uuid, p) || descends(r, c->memory_base, p)))
@@ -348,6 +370,7 @@ void snapshots_sweep(struct registry *r)
 			continue;
 		}
 		any = true;
+		next = r->first_snapshot; /* what it was a difference to may be needed no more */
 	}
 	if (any)
 		store_gc_soon(r);
@@ -360,6 +383,7 @@ void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 	if (p->gone)
 		return;
 	p->gone = true;
+	warm_forget(r, p);
 	tell(p, who, "snapshot_removed", "");
 	snapshot_save(p, NULL);
 	snapshot_changed(p);

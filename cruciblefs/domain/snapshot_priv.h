@@ -9,8 +9,8 @@
  * was removed stays, hidden, until no sandbox descends from it and no child of it is still being stored.
  *  3. The snapstore gets snapshots one after another, parents first (ingest.c).
  * Files: snapshot.c (objects, lineage, removal), snapshot_file.c (snapshot.json), capture.c (taking one), ingest.c
- * (into the store), restore.c (a machine that goes on from one), fork.c (batches), prepare.c (of profiles), pool.c
- * (machines made before anybody wants them), whole.c (verify and gc), diff.c, relink.c (after a restart of the pager,
+ * (into the store), revive.c (a machine that goes on from one), restore.c (for a sandbox), warm.c (before anybody wants
+ * it), pool.c (machines that wait to be anything), fork.c (batches), prepare.c (of profiles), strays.c, whole.c (verify and gc), diff.c, relink.c (after a restart of the pager,
  * the store or the daemon). */
 #ifndef CRUCIBLE_SNAPSHOT_PRIV_H
 #define CRUCIBLE_SNAPSHOT_PRIV_H
@@ -74,6 +74,8 @@ void snapshot_changed(struct snapshot *p);
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words); /* saved, told */
 void snapshots_sweep(struct registry *r); /* remove what was removed and nothing needs any more */
 void snapshots_free_all(struct registry *r);
+/* May @p be restored here? -EPROTONOSUPPORT, -EBADMSG, -EBUSY with words. */
+int snapshot_usable(struct snapshot *p, struct err *e);
 /* -- snapshot_file.c */
 int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
@@ -93,21 +95,36 @@ void forks_end(struct registry *r); /* the daemon ends */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
 /* -- restore.c */
-struct restore;
 /* Bring @s up from @p. The result is the sandbox's status. -ENOMEM. */
 int restore_begin(struct sandbox *s, struct snapshot *p, struct err *e);
 void restore_let_go(struct restore *o);
-/* May @p be restored here? -EPROTONOSUPPORT, -EBADMSG, -EBUSY with words. */
-int snapshot_usable(struct snapshot *p, struct err *e);
 /* -- prepare.c */
 /* The prepared snapshot that a start of @s from its profile can use; NULL: none (yet); then one is begun, behind. */
 struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr);
+struct snapshot *prepared_default(struct registry *r); /* one of the default profile and shape; NULL: none */
 void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
 bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
-void pool_fill(struct registry *r);			/* soon, behind */
-void pool_drain(struct registry *r);
+void pool_fill(struct registry *r);						    /* soon, behind */
+void pool_wanted(struct registry *r); /* a machine was just asked for: not now, then soon */
+unsigned pool_ready(const struct registry *r);
+void pool_drain(struct registry *r); /* warm ones, too */
+/* -- warm.c */
+struct revival;
+/* One that waits, for a sandbox with such a disk and no limits of its own; the caller's now. NULL: none. Either way that
+ * is the kind that is wanted from now on. */
+struct revival *warm_take(struct registry *r, struct snapshot *p, uint32_t disk_mib);
+bool warm_fill(struct registry *r); /* make one, if one is to be made; true: one is being made */
+unsigned warm_count(const struct registry *r, bool held);
+uint64_t warm_memory_mib(const struct registry *r);
+bool warm_give_up(struct registry *r); /* one of them, for its memory; false: there is none */
+void warm_forget(struct registry *r, const struct snapshot *p);
+void warm_drain(struct registry *r);
+/* -- strays.c: what the daemon before us had of the pager, for a machine or a disk that is nobody's now */
+void strays_add(struct registry *r, const char *id);
+void strays_tell(struct registry *r); /* the pager is up: it lets go of them */
+void strays_free(struct registry *r);
 /* -- whole.c */
 void store_gc_soon(struct registry *r);
 void store_end(struct registry *r);
@@ -141,5 +158,14 @@ void ask_fd(struct ask *a, int fd);
 int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
 int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
 int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg);
+/* PAGER_ATTACH: @ranges as on the wire; @fds: userfaultfd (if there is one), mem, pagemap. */
+struct attach {
+	const char *machine, *template;
+	uint64_t base, bytes;
+	const struct buf *ranges;
+	const int *fds; /* borrowed */
+	size_t nfds;
+};
+int ask_attach(struct registry *r, const struct attach *at, ask_fn *fn, void *arg);
 
 #endif

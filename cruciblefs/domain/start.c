@@ -19,6 +19,7 @@
 
 #define BOOT_TIMEOUT_S 60u
 #define LOOK_NS	       (500ull * 1000000ull)
+#define WARM_OWN_MIB   32u /* what a warm machine has at least of its own */
 
 struct start {		   /* a cold boot on its way */
 	struct sandbox *s; /* NULL: let go, only clean up. A reference. */
@@ -112,8 +113,6 @@ int start_orders(struct sandbox *s, struct snapshot *p)
 
 void start_began(struct sandbox *s)
 {
-	s->started_ns = wall_ns();
-	sandbox_save(s, NULL);
 	sandbox_life_timer(s);
 	exec_send_all(s);
 }
@@ -133,13 +132,13 @@ static void on_machine(void *arg, struct machine *m, int code, const char *words
 		return;
 	}
 	st->m = NULL;
+	s->template[0] = '\0';
 	k = machine_give(m, s, &e);
 	if (k < 0) {
 		machine_free(m);
 		start_fail(st, k, "taking its machine", e.msg);
 		return;
 	}
-	s->template[0] = '\0';
 	k = start_orders(s, NULL);
 	if (k < 0) {
 		start_fail(st, k, "talking to its box", strerror(-k));
@@ -357,18 +356,41 @@ static void on_trial(struct waiter *w)
 	look(st);
 }
 
+/* memory_mib of all that runs or starts, but for @but and warm machines. */
+static uint64_t committed_mib(const struct registry *r, const struct sandbox *but)
+{
+	uint64_t sum = 0;
+
+	for (const struct sandbox *o = r->first; o; o = o->next) {
+		if (o != but && (o->box_uid || o->start || o->restore))
+			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
+	}
+	return sum;
+}
+
+static uint64_t committed_most_mib(const struct registry *r)
+{
+	return r->host_memory_mib * r->cfg->overcommit_percent / 100;
+}
+
+bool start_room_for(struct registry *r, uint32_t memory_mib)
+{
+	return committed_mib(r, NULL) + warm_memory_mib(r) + memory_mib <= committed_most_mib(r) &&
+	       host_available_mib() >= (uint64_t)r->cfg->memory_floor_mib + memory_mib;
+}
+
 /* Refuse early what the host cannot carry: an honest no is better than the kernel's OOM killer. */
 static int admit(struct sandbox *s, struct err *e)
 {
 	struct registry *reg = s->reg;
-	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)), available = host_available_mib(),
-		 free_mib = 0;
-	uint64_t most = reg->host_memory_mib * reg->cfg->overcommit_percent / 100;
+	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)) + committed_mib(reg, s),
+		 most = committed_most_mib(reg), available = host_available_mib(), free_mib = 0;
 
-	for (struct sandbox *o = reg->first; o; o = o->next) {
-		if (o != s && (o->box_uid || o->start || o->restore))
-			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
-	}
+	while (sum <= most && sum + warm_memory_mib(reg) > most && warm_give_up(reg))
+		;
+	/* What a warm one had comes back behind; it is worth at least its engine's own memory. */
+	while (available < reg->cfg->memory_floor_mib && warm_give_up(reg))
+		available += WARM_OWN_MIB;
 	if (sum > most)
 		return err_set(e, -ENOMEM,
 			       "sandbox %s: start: %" PRIu64 " MiB of memory_mib would run, more than the %" PRIu64

@@ -45,9 +45,12 @@ int worker_new(struct registry *r, const char *name, const struct attrs *attrs, 
 	static const struct cfs_who root = { 0, 0 };
 	struct worker *k = calloc(1, sizeof(*k));
 	struct sandbox *s = NULL;
-	int c = k ? sandbox_make(r, name, attrs, &root, &s, e) : err_set(e, -ENOMEM, "no memory");
+	int c;
 
-	if (c < 0) {
+	if (!k)
+		return err_set(e, -ENOMEM, "no memory");
+	c = sandbox_make(r, name, attrs, &root, &s, e);
+	if (c < 0 || !s) {
 		free(k);
 		return c;
 	}

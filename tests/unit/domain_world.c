@@ -86,6 +86,7 @@ int world_setup(void **state)
 	config_set(&w->cfg, "max_sandboxes_per_uid", "3", &e);
 	config_set(&w->cfg, "memory_floor_mib", "0", &e);
 	config_set(&w->cfg, "disk_floor_mib", "0", &e);
+	config_set(&w->cfg, "warm_size", "0", &e); /* their own tests switch them on */
 	config_set(&w->cfg, "overcommit_percent", "1000", &e);
 	config_set(&w->cfg, "prepare", "0", &e);
 	config_set(&w->cfg, "pool_size", "0", &e);

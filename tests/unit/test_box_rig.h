@@ -134,7 +134,7 @@ struct rig {
 	/* its preload library */
 	int mem;
 	loop_id mem_src;
-	bool mem_silent, mem_no_uffd, mem_had_template;
+	bool mem_silent, mem_no_uffd, mem_had_template, mem_lost;
 	int mem_code;
 	unsigned int mem_orders;
 	struct preload_order mem_order;

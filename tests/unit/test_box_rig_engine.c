@@ -245,6 +245,7 @@ void rig_mem_answers(struct rig *r)
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	a.has_uffd = nfds == 3;
+	a.lost = r->mem_lost;
 	if (r->mem_code < 0)
 		snprintf(a.words, sizeof(a.words), "the fake library would not");
 	if (nfds > 0) {

@@ -640,6 +640,32 @@ static void test_memory_refused(void **state)
 	rig_free(r);
 }
 
+/* The library has the template half in place, or speaks nonsense about it: the machine never runs again. */
+static void test_lost_memory_ends_it(void **state)
+{
+	for (int nonsense = 0; nonsense < 2; nonsense++) {
+		struct rig *r = ready(NULL);
+		uint32_t memory, thaw;
+
+		(void)state;
+		freeze(r);
+		r->mem_silent = true;
+		memory = rig_ask_memory(r, true);
+		UNTIL(r, r->mem_orders == 1);
+		thaw = rig_request(r, BOX_THAW, NULL, 0);
+		settle(r);
+		r->mem_lost = true;
+		r->mem_code = nonsense ? 0 : -ENOMEM; /* a success that lost it? */
+		rig_mem_answers(r);
+		assert_int_equal(rig_reply(r, memory, NULL, NULL), nonsense ? -EPIPE : -ENOMEM);
+		UNTIL(r, r->state == BOX_GONE);
+		assert_true(rig_reply(r, thaw, NULL, NULL) < 0);
+		assert_non_null(strstr(r->state_words, "the guest's memory: "));
+		assert_int_equal(r->ops[OP_RESUME], 0);
+		rig_free(r);
+	}
+}
+
 /* The memory is being replaced: whoever thaws waits for that. */
 static void test_thaw_waits_for_the_memory(void **state)
 {
@@ -776,6 +802,7 @@ int main(void)
 		cmocka_unit_test(test_rebase_without_userfaultfd),
 		cmocka_unit_test(test_memory_refused),
 		cmocka_unit_test(test_thaw_waits_for_the_memory),
+		cmocka_unit_test(test_lost_memory_ends_it),
 		cmocka_unit_test(test_memory_in_doubt_ends_it),
 		cmocka_unit_test(test_memory_before_the_monitor_is_up),
 		cmocka_unit_test(test_trim),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a sandbox, once for each allocation and system call in it that can fail: nothing crashes, nothing leaks
- * (under the sanitizers), nothing half made stays, and the next sandbox works. */
+/* The life of a sandbox, and of a snapshot and a fork of one, once for each allocation and system call in it that can
+ * fail: nothing crashes, nothing leaks (under the sanitizers), nothing half made stays, and the next sandbox works. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/msg.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 #include "tests/unit/domain_world.h"
 #include "tests/unit/fault.h"
 #include "vmm/box/box.h"
@@ -116,6 +117,62 @@ static void life(struct world *w)
 	spin(w);
 }
 
+/* -- of a snapshot and a fork, with boxes that play ------------------------------------------------------------ */
+
+static void lives_of_snapshots(struct world *w)
+{
+	struct sandbox *s = NULL;
+	struct snapshot_job *j = NULL;
+	struct snapshot *p;
+	struct err e = { 0 };
+	struct buf out;
+
+	if (registry_create(w->reg, "a", &root_user, &s, &e) < 0) {
+		assert_true(e.msg[0] != '\0');
+		return;
+	}
+	if (sandbox_ctl(s, "start", &root_user, &e) < 0)
+		assert_true(e.msg[0] != '\0');
+	spin(w);
+	for (int i = 0; i < 2; i++) { /* of a machine that booted cold, and of one that was re-based */
+		e = (struct err){ 0 };
+		if (sandbox_snapshot(s, i ? "two" : "one", &root_user, &j, &e) < 0) {
+			assert_true(e.msg[0] != '\0');
+			continue;
+		}
+		spin(w);
+		snapshot_job_drop(j);
+	}
+	p = registry_find_snapshot(w->reg, "two");
+	if (p) {
+		buf_init(&out, 1 << 20);
+		snapshot_info_json(p, &out);
+		buf_fini(&out);
+		e = (struct err){ 0 };
+		if (snapshot_fork(p, "2", false, &root_user, &j, &e) < 0) {
+			assert_true(e.msg[0] != '\0');
+		} else {
+			spin(w);
+			snapshot_job_drop(j);
+		}
+	}
+}
+
+static void end_lives(struct world *w)
+{
+	while (w->reg->first) {
+		registry_destroy(w->reg, w->reg->first, &root_user, "test");
+		spin(w);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct snapshot *p = registry_find_snapshot(w->reg, i ? "two" : "one");
+
+		if (p)
+			snapshot_destroy(p, &root_user);
+		spin(w);
+	}
+}
+
 static void assert_nothing_left(struct world *w, unsigned nth)
 {
 	int fd = openat(w->store_fd, "sandboxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -161,10 +218,51 @@ static void test_each_call_of_a_life_may_fail(void **state)
 	print_message("%u calls were made to fail\n", nth - 1);
 }
 
+static void test_each_call_of_a_snapshots_life_may_fail(void **state)
+{
+	struct world *w = *state;
+	unsigned nth = 1;
+	bool hit;
+
+	log_set_level(LOG_L_ERR);
+	boxes_play(w);
+	do {
+		fault_arm(nth);
+		lives_of_snapshots(w);
+		hit = fault_disarm();
+		end_lives(w);
+		assert_int_equal(registry_count(w->reg), 0);
+		if (w->fake.slots_taken != w->fake.slots_freed)
+			fail_msg("after the fault at call %u (%s) a slot is taken", nth, fault_name());
+		if (w->reg->first_snapshot)
+			fail_msg("after the fault at call %u (%s) snapshot %s stays", nth, fault_name(),
+				 w->reg->first_snapshot->name);
+		if (fake_box_count())
+			fail_msg("after the fault at call %u (%s) a box lives", nth, fault_name());
+		/* What the pager could not be told for want of memory, it keeps until the machine's end or its own. */
+		fakes.nset[FAKE_DISKS] = fakes.nset[FAKE_EXPORTS] = fakes.nset[FAKE_MACHINES] = 0;
+		fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = fakes.nset[FAKE_STORED] = 0;
+		if (nth % 32 == 0 || !hit) {
+			bring_down(w);
+			bring_up(w);
+			bring_down(w);
+			assert_nothing_left(w, nth);
+			w->fake = (struct fake_launcher){ 0 };
+			boxes_play(w);
+			bring_up(w);
+		}
+	} while (hit && ++nth < FAULTS_MAX);
+	assert_false(hit);
+	assert_true(nth > 300);
+	print_message("%u calls were made to fail\n", nth - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_each_call_of_a_life_may_fail, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_each_call_of_a_snapshots_life_may_fail, world_setup,
+						world_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static struct part {
 	struct waitq q;
 	struct waiter w[2];
 	unsigned calls;
-} *part;
+} * part;
 
 static void drop(struct waiter *w)
 {

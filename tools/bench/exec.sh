@@ -10,7 +10,7 @@ bench_begin exec "$@"
 OUTPUT=$((100 * 1024 * 1024))
 S=$DIR/other # the second machine
 
-start_daemon
+start_daemon --set prepare=0 --set pool_size=0
 new_sandbox a from=profile:bench limits/output_mib=256 limits/spool_mib=8192 limits/exec_timeout_s=120
 facts_engine a
 engine_argv a
@@ -47,11 +47,11 @@ other_argv() { # PORT
 		socket,id=control,*) a=socket,id=control,path=$S/qga,server=on,wait=off ;;
 		socket,id=bulk,*) a=socket,id=bulk,path=$S/raw,server=on,wait=off ;;
 		*/initramfs) a=$S/initramfs ;;
+		virtio-net-device,*) a=$a,netdev=lo ;;
 		esac
 		OTHER_ARGV+=("$a")
 	done
-	# shellcheck disable=SC2054 # the commas are QEMU's
-	OTHER_ARGV+=(-netdev "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:$1-:22" -device virtio-net-device,netdev=net0)
+	OTHER_ARGV+=(-netdev "user,id=lo,restrict=on,hostfwd=tcp:127.0.0.1:$1-:22")
 }
 
 free_port() {
@@ -70,9 +70,10 @@ start_other() {
 	mkdir -p "$S"
 	ssh-keygen -q -t ed25519 -N '' -f "$S/key"
 	make_initramfs "$STORE/boot/current"
-	qemu-img create -q -f qcow2 "$S/overlay" 4G
+	new_overlay "$S/overlay" bench
+	own_disk "$S/overlay"
 	other_argv "$port"
-	"${OTHER_ARGV[@]}" </dev/null >"$S/log" 2>&1 6>>"$S/console" 7<"$STORE/profiles/bench/root.img" 8<>"$S/overlay" &
+	"${OTHER_ARGV[@]}" </dev/null >"$S/log" 2>&1 6>>"$S/console" &
 	PIDS+=($!)
 	SSH=(ssh -F none -i "$S/key" -p "$port" -o ControlPath="$S/mux" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null
 		-o LogLevel=ERROR -o BatchMode=yes -o ConnectTimeout=20 root@127.0.0.1)

@@ -50,7 +50,7 @@ make_twin() { # DIR
 perm='-o default_permissions,allow_other'
 T=$DIR/tmpfs P=$DIR/pass H=$DIR/hello HP=$DIR/hello-perm D=$DIR/deep DP=$DIR/deep-perm
 
-start_daemon
+start_daemon --set prepare=0
 head -c 16777216 /dev/urandom >"$DIR/data"
 new_sandbox a
 facts_engine a
@@ -167,7 +167,7 @@ all_parked() {
 say "the same daemon with much in it"
 quiet=$MNT
 MNT=$DIR/mnt2 RUN=$DIR/mnt2/run STORE=$DIR/store2
-start_daemon
+start_daemon --set prepare=0
 new_sandbox a
 "$BUILD/bench/bench-turns" --rounds 1 --ops 1000 --text true records "crucible=exec:$RUN/a" >/dev/null || fail "1000 commands did not run"
 for ((i = 1; i < 64; i++)); do

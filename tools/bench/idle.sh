@@ -14,6 +14,13 @@ anonymous() { # PID: bytes
 	awk '/^Anonymous:/ { print $2 * 1024 }' "/proc/$1/smaps_rollup"
 }
 
+# Without what lies in the guest's RAM, which is the range that begins with the mapping of its memfd (or what took its place).
+beyond_guest() { # PID
+	awk -v ram="$(fact guest.memory_mib)" 'function hex(t, i, n) { for (i = 1; i <= length(t); i++) n = n * 16 + index("0123456789abcdef", substr(t, i, 1)) - 1; return n }
+		/^[0-9a-f]+-[0-9a-f]+ / { split($1, a, "-"); from = hex(a[1]); to = hex(a[2]); if (to - from == ram * 1048576) guest = from; inside = guest && from >= guest && from < guest + ram * 1048576; next }
+		/^Anonymous:/ && !inside { n += $2 * 1024 } END { print n }' "/proc/$1/smaps"
+}
+
 wakeups() { # PID: of all its threads, so far
 	cat "/proc/$1"/task/*/status | awk '/^voluntary_ctxt_switches/ { n += $2 } END { print n }'
 }
@@ -24,7 +31,8 @@ start_bare() {
 	local -a argv
 
 	mkdir "$DIR/bare"
-	qemu-img create -q -f qcow2 "$DIR/bare/overlay" 4G
+	new_overlay "$DIR/bare/overlay" base
+	own_disk "$DIR/bare/overlay"
 	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
 		a=${ENGINE_ARGV[i]}
 		case $a in
@@ -35,12 +43,12 @@ start_bare() {
 		esac
 		argv+=("$a")
 	done
-	"${argv[@]}" </dev/null >"$DIR/bare/log" 2>&1 6>>"$DIR/bare/console" 7<"$STORE/profiles/base/root.img" 8<>"$DIR/bare/overlay" &
+	"${argv[@]}" </dev/null >"$DIR/bare/log" 2>&1 6>>"$DIR/bare/console" &
 	BARE=$!
 	PIDS+=("$BARE")
 }
 
-start_daemon
+start_daemon --set prepare=0 --set pool_size=0
 for ((i = 1; i <= SANDBOXES; i++)); do
 	new_sandbox "s$i" limits/output_mib=256
 done
@@ -49,6 +57,8 @@ line fact sandboxes "$SANDBOXES"
 engine_argv s1
 start_bare
 LAUNCHER=$(pgrep -P "$DAEMON" -x crucible-launch)
+PAGER=$(pgrep -P "$LAUNCHER" -x crucible-pager)
+WRITER=$(pgrep -P "$LAUNCHER" -x crucible-store)
 for ((i = 1; i <= SANDBOXES; i++)); do
 	BOXES+=("$(box_of "s$i")")
 	ENGINES+=("$(engine_of "s$i")")
@@ -62,20 +72,24 @@ line sample idle.memory.daemon crucible "$(anonymous "$DAEMON")"
 line limit idle.memory.daemon crucible $((16 << 20))
 line cell idle.memory.launcher bytes "of crucible-launch"
 line sample idle.memory.launcher crucible "$(anonymous "$LAUNCHER")"
-line cell idle.memory.both bytes "of daemon and launcher together (there is no pager yet)"
-line sample idle.memory.both crucible $(($(anonymous "$DAEMON") + $(anonymous "$LAUNCHER")))
-line limit idle.memory.both crucible $((24 << 20))
+line cell idle.memory.pager bytes "of crucible-pager (templates are not anonymous)"
+line sample idle.memory.pager crucible "$(anonymous "$PAGER")"
+line cell idle.memory.store bytes "of crucible-store"
+line sample idle.memory.store crucible "$(anonymous "$WRITER")"
+line cell idle.memory.all bytes "of daemon, pager and launcher together"
+line sample idle.memory.all crucible $(($(anonymous "$DAEMON") + $(anonymous "$PAGER") + $(anonymous "$LAUNCHER")))
+line limit idle.memory.all crucible $((24 << 20))
 line cell idle.memory.box bytes "of one sandbox's crucible-box"
-line cell idle.memory.engine bytes "of its engine, which has run one command, against a bare QEMU that has booted (the guest's RAM is not anonymous)"
+line cell idle.memory.engine bytes "of its engine, which has run one command, against a bare QEMU that has booted (both without the guest's RAM)"
 for ((i = 0; i < SANDBOXES; i++)); do
 	line sample idle.memory.box crucible "$(anonymous "${BOXES[i]}")"
-	line sample idle.memory.engine crucible "$(anonymous "${ENGINES[i]}")"
+	line sample idle.memory.engine crucible "$(beyond_guest "${ENGINES[i]}")"
 done
 line limit idle.memory.box crucible $((2 << 20))
-line sample idle.memory.engine bare "$(anonymous "$BARE")"
+line sample idle.memory.engine bare "$(beyond_guest "$BARE")"
 
-names=(daemon launcher)
-pids=("$DAEMON" "$LAUNCHER")
+names=(daemon launcher pager store)
+pids=("$DAEMON" "$LAUNCHER" "$PAGER" "$WRITER")
 for ((i = 0; i < SANDBOXES; i++)); do
 	names+=(box engine)
 	pids+=("${BOXES[i]}" "${ENGINES[i]}")
@@ -87,7 +101,7 @@ sleep "$SECONDS_IDLE"
 for p in "${pids[@]}" "$BARE"; do
 	after+=("$(wakeups "$p")")
 done
-for n in daemon launcher box engine; do
+for n in daemon launcher pager store box engine; do
 	line cell "idle.wakeups.$n" count "voluntary context switches of a $n in $SECONDS_IDLE s, all threads"
 	[ "$n" = engine ] || line limit "idle.wakeups.$n" crucible 0
 done

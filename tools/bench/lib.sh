@@ -44,7 +44,7 @@ bench_begin() { # NAME BUILD_DIR
 	command -v jq >/dev/null || fail "jq is not installed"
 	mkdir -p "$OUT"
 	OUT=$(realpath "$OUT")
-	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-store"
+	[ -f "$OUT/store/profiles/base/root.img" ] || fail "no profiles in $OUT/store: make bench-profiles"
 	DIR=$(mktemp -d "$OUT/run.$NAME.XXXXXX")
 	chmod 0755 "$DIR"
 	LINES=$DIR/lines
@@ -154,24 +154,30 @@ facts_engine() { # SANDBOX that runs
 make_store() { # DIR
 	local part
 
-	mkdir -p "$1"
-	for part in boot profiles; do
-		cp -al "$OUT/store/$part" "$1/" 2>/dev/null || cp -a --reflink=auto --sparse=always "$OUT/store/$part" "$1/"
+	mkdir -p "$1/disks"
+	for part in boot profiles disks/bases; do
+		cp -al "$OUT/store/$part" "$1/$part" 2>/dev/null && continue
+		rm -rf "${1:?}/$part"
+		cp -a --reflink=auto --sparse=always "$OUT/store/$part" "$1/$part"
 	done
 }
 
-# A second one (for comparison) needs MNT, RUN and STORE of its own.
-start_daemon() { # sets DAEMON
+# The next one is another, beside those that run: MNT, RUN, STORE of its own.
+another_daemon() { # NAME
+	MNT=$DIR/$1/mnt RUN=$DIR/$1/mnt/run STORE=$DIR/$1/store
+}
+
+start_daemon() { # [OPTION…]: sets DAEMON and UID_BASE
 	local said='' pipe
 
-	make_store "$STORE"
+	[ -d "$STORE" ] || make_store "$STORE"
 	mkdir -p "$MNT"
+	UID_BASE=$((1600000000 + ($$ % 500 * 4 + ${#PIDS[@]} % 4) * 65536))
 	: >"$DIR/crucible.conf"
 	rm -f "$DIR/ready"
 	mkfifo "$DIR/ready"
 	(cd / && exec "$BUILD/libexec/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --log-level warn \
-		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$((1600000000 + ($$ % 1000 * 2 + ${#PIDS[@]} % 2) * 65536))" \
-		--set "accel=${BENCH_ACCEL:-auto}" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
+		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$UID_BASE" --set "accel=${BENCH_ACCEL:-auto}" "$@" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
 	DAEMON=$!
 	PIDS+=("$DAEMON")
 	exec {pipe}<"$DIR/ready"
@@ -194,6 +200,35 @@ new_sandbox() { # NAME [FILE=VALUE…]
 	[[ $record == *'"exit_code":0,'* ]] || fail "${dir##*/}: the first command failed: $record"
 }
 
+# A snapshot; back when it can be forked. It is being stored meanwhile.
+take() { # SANDBOX NAME
+	echo "$2" >"$RUN/$1/snapshot" || fail "snapshot $2 of $1: $(cat "$RUN/$1/error")"
+}
+
+# A fork that is not measured: from now on the pool holds machines of its shape.
+warm_pool() { # SNAPSHOT
+	echo "warm-$1" >"$MNT/snapshots/$1/fork" || fail "fork of $1: $(cat "$MNT/snapshots/$1/error")"
+	destroy "warm-$1"
+}
+
+# Whether a sandbox goes on from a saved state; else it was booted.
+is_restored() { # SANDBOX
+	grep -qz -- -incoming "/proc/$(engine_of "$1")/cmdline"
+}
+
+is_stored() { # SNAPSHOT
+	[ "$(cat "$MNT/snapshots/$1/status")" = ready ]
+}
+
+# A sandbox with all its processes.
+destroy() { # SANDBOX
+	local engine box
+
+	engine=$(engine_of "$1") box=$(box_of "$1")
+	rmdir "$RUN/$1"
+	until_true "the processes of $1 to end" eval "! kill -0 $engine && ! kill -0 $box"
+}
+
 # The process of a user id: each engine and each box has one of its own.
 pid_of_uid() { # UID
 	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | # processes end meanwhile
@@ -208,7 +243,8 @@ box_of() { # SANDBOX
 	pid_of_uid "$(jq .isolation.box_uid "$RUN/$1/info.json")"
 }
 
-# The engine's own arguments, so that a baseline is the same machine: ENGINE_ARGV. Paths are those of the sandbox's root, here ours.
+# The engine's own arguments, so that a baseline is the same machine: ENGINE_ARGV. Paths are those of the sandbox's root, here ours; the
+# sandbox must have been booted cold (prepare=0), so that they name a kernel.
 engine_argv() { # SANDBOX
 	local pid
 
@@ -217,6 +253,105 @@ engine_argv() { # SANDBOX
 	mapfile -d '' -t ENGINE_ARGV <"/proc/$pid/cmdline"
 	ENGINE_ARGV[0]=$(command -v "${ENGINE_ARGV[0]##*/}")
 	ENGINE_ARGV=("${ENGINE_ARGV[@]/#\/boot\//$STORE/boot/}")
+}
+
+# ENGINE_ARGV for a machine without crucible's block server: FILE is an overlay of qcow2.
+own_disk() { # FILE
+	local i
+	local -a argv=()
+
+	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
+		if [ "${ENGINE_ARGV[i]}" = -blockdev ]; then
+			i=$((i + 1))
+		else
+			argv+=("${ENGINE_ARGV[i]}")
+		fi
+	done
+	# shellcheck disable=SC2054 # the commas are QEMU's
+	ENGINE_ARGV=("${argv[@]}" -blockdev "driver=qcow2,node-name=disk0,discard=unmap,file.driver=file,file.filename=$1")
+}
+
+new_overlay() { # FILE PROFILE
+	qemu-img create -q -f qcow2 -F raw -b "$(realpath "$STORE/profiles/$2/root.img")" "$1" 64G
+}
+
+# A folder as bare.h wants it: the machine of ENGINE_ARGV, its disk an overlay over the profile's image ("": none is made). RAM: options of a
+# memory backend in the place of the memfd's ("": as it is). MORE: further arguments; with them nothing is booted, the machine goes on from a
+# saved state.
+bare_dir() { # DIR PROFILE RAM [MORE…]
+	local dir=$1 profile=$2 ram=$3 i a
+	local -a argv=() ENGINE_ARGV=("${ENGINE_ARGV[@]}")
+
+	shift 3
+	mkdir -p "$dir"
+	own_disk /dev/fdset/7
+	for ((i = 0; i < ${#ENGINE_ARGV[@]}; i++)); do
+		a=${ENGINE_ARGV[i]}
+		case $a in
+		-kernel | -initrd | -append)
+			[ $# = 0 ] || {
+				i=$((i + 1))
+				continue
+			}
+			;;
+		memory-backend-memfd,*) [ -z "$ram" ] || a=$ram ;;
+		esac
+		argv+=("$a")
+	done
+	argv+=(-add-fd "fd=7,set=7")
+	printf '%s\0' "${argv[@]}" "$@" >"$dir/argv"
+	[ -z "$profile" ] || new_overlay "$dir/disk.new" "$profile"
+}
+
+# The machine with so much RAM, of which FILL_MIB are random, beside what the guest needs for itself (60 MiB). Leaves snapshot s$1 and, for the
+# baselines, $DIR/$1/{full,loadvm,shared}.
+make_states() { # MEMORY_MIB FILL_MIB
+	local mib=$1 fill="head -c $2m /dev/urandom >/dev/shm/fill" a=a$1 d=$DIR/$1 k
+
+	say "a guest of $mib MiB, $2 MiB of it random; its snapshots"
+	new_sandbox "$a" "limits/memory_mib=$mib"
+	facts_engine "$a"
+	engine_argv "$a"
+	echo "$fill" >"$RUN/$a/cmd"
+	[[ $(cat "$RUN/$a/wait") == *'"exit_code":0,'* ]] || fail "$a: the memory was not filled"
+	take "$a" "s$mib"
+	line fact "guest.$mib.captured_bytes" "$(jq .sizes.captured_bytes "$MNT/snapshots/s$mib/info.json")"
+	destroy "$a"
+
+	bare_dir "$d/save" base "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/save/ram,share=on"
+	mv "$d/save/disk.new" "$d/save/disk"
+	"$BUILD/bench/bench-savestate" "$d/save" "true; $fill" || fail "no saved states of QEMU's own"
+	bare_dir "$d/full" '' '' -incoming fd:8
+	bare_dir "$d/loadvm" '' '' -loadvm s
+	bare_dir "$d/shared" '' "memory-backend-file,id=ram,size=${mib}M,mem-path=$d/shared/ram,share=off" -incoming defer
+	for k in full shared; do
+		mv "$d/save/$k.state" "$d/$k/state"
+		mv "$d/save/$k.disk" "$d/$k/disk.new"
+	done
+	until_true "the snapshot to be stored" is_stored "s$mib" # else that is measured as well
+	warm_pool "s$mib"
+	mv "$d/save/shared.ram" "$d/shared/ram"
+	mv "$d/save/loadvm.disk" "$d/loadvm/disk"
+	rm -f "$d/save/ram"
+	line fact "guest.$mib.full_state_bytes" "$(stat -c %s "$d/full/state")"
+}
+
+# Eight snapshots of one guest's memory, as files: $DIR/images/image.{1..8}. It installs nothing and reaches no network: files are read,
+# programs run, some of what they made is removed again.
+make_images() { # MEMORY_MIB N
+	local d=$DIR/images
+
+	say "$2 images of a guest of $1 MiB"
+	bare_dir "$d" base "memory-backend-file,id=ram,size=${1}M,mem-path=$d/ram,share=on"
+	mv "$d/disk.new" "$d/disk"
+	# shellcheck disable=SC2016 # for the guest
+	"$BUILD/bench/bench-savestate" "$d" 'case $1 in
+1) find /usr/lib -type f -size -200k | head -n 600 | xargs cat >/dev/null ;;
+*) find /usr/bin /usr/share -type f -size -200k | sed -n "$(($1 * 60)),$(($1 * 60 + 59))p" | xargs cat | sha256sum >/dev/shm/sum.$1
+	perl -e "my %h; \$h{\$_} = \$_ x 3 for 1 .. 20000; print scalar keys %h"
+	head -c 3m /dev/urandom >/dev/shm/random.$(($1 % 4)) ;;
+esac' "$2" || fail "no images of a guest's memory"
+	rm -f "$d/ram"
 }
 
 # -- measuring ----------------------------------------------------------------------------------------------------------------

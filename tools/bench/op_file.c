@@ -106,7 +106,7 @@ static int list_run(void *op, uint64_t *ret_ns, struct err *e)
 	return n ? 0 : err_set(e, -EIO, "%s: lists nothing", f->path);
 }
 
-const struct bench_op bench_op_stat = { "stat", file_open, stat_run, file_close };
-const struct bench_op bench_op_read = { "read", file_open, read_run, file_close };
-const struct bench_op bench_op_write = { "write", file_open, write_run, file_close };
-const struct bench_op bench_op_list = { "list", file_open, list_run, file_close };
+const struct bench_op bench_op_stat = { "stat", file_open, stat_run, file_close, { 0 } };
+const struct bench_op bench_op_read = { "read", file_open, read_run, file_close, { 0 } };
+const struct bench_op bench_op_write = { "write", file_open, write_run, file_close, { 0 } };
+const struct bench_op bench_op_list = { "list", file_open, list_run, file_close, { 0 } };

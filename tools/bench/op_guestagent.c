@@ -119,4 +119,4 @@ static int qga_run(void *op, uint64_t *ret_ns, struct err *e)
 	return code == 0 ? 0 : err_set(e, -EIO, "guest agent: exit code %llu", (unsigned long long)code);
 }
 
-const struct bench_op bench_op_qga = { "qga", qga_open, qga_run, qga_close };
+const struct bench_op bench_op_qga = { "qga", qga_open, qga_run, qga_close, { 0 } };

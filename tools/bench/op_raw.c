@@ -59,4 +59,4 @@ static int raw_run(void *op, uint64_t *ret_ns, struct err *e)
 	return 0;
 }
 
-const struct bench_op bench_op_raw = { "raw", raw_open, raw_run, raw_close };
+const struct bench_op bench_op_raw = { "raw", raw_open, raw_run, raw_close, { 0 } };

@@ -69,4 +69,4 @@ static int shell_run(void *op, uint64_t *ret_ns, struct err *e)
 	return 0;
 }
 
-const struct bench_op bench_op_sh = { "sh", shell_open, shell_run, shell_close };
+const struct bench_op bench_op_sh = { "sh", shell_open, shell_run, shell_close, { 0 } };

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench-turns: time several operations in turn.
  *
- *   bench-turns [--rounds N] [--ops N] [--text TEXT] [--bytes N] [--file PATH] CELL SUBJECT=OPERATION:ARGUMENT…
+ *   bench-turns [--rounds N] [--ops N] [--text TEXT] [--bytes N] [--file PATH] [--pool UID:N] CELL
+ * SUBJECT=OPERATION:ARGUMENT…
  *
  * A round runs each subject's operation --ops times, one subject after the other, so that what the machine does besides
- * meets all of them alike. Prints one line a run, `sample CELL SUBJECT NANOSECONDS`; a subject that fails says so on
- * stderr, prints `failed CELL SUBJECT WORDS`, and the others go on without it. The exit code is 1 when one has failed.
+ * meets all of them alike. Prints one line a run, `sample CELL SUBJECT NANOSECONDS` (an operation of several numbers:
+ * one a number, `sample CELL.MARK …`); a subject that fails says so on stderr, prints `failed CELL SUBJECT WORDS`, and
+ * the others go on without it. The exit code is 1 when one has failed.
  *
  * Samples are kept until the end: nothing is printed while something is timed. */
 #include "tools/bench/turns.h"
@@ -23,8 +25,10 @@
 #define SAMPLES_MAX  (1u << 22)
 
 static const struct bench_op *const ops[] = {
-	&bench_op_stat,	  &bench_op_read,   &bench_op_write, &bench_op_list, &bench_op_sh,   &bench_op_exec,
-	&bench_op_output, &bench_op_create, &bench_op_qga,   &bench_op_raw,  &bench_op_boot, &bench_op_boot_ready,
+	&bench_op_stat, &bench_op_read,	      &bench_op_write,	    &bench_op_list,	      &bench_op_sh,
+	&bench_op_exec, &bench_op_output,     &bench_op_create,	    &bench_op_create_drained, &bench_op_qga,
+	&bench_op_raw,	&bench_op_boot,	      &bench_op_boot_ready, &bench_op_restore,	      &bench_op_restore_burst,
+	&bench_op_fork, &bench_op_fork_burst, &bench_op_snapshot,   &bench_op_migrate,	      &bench_op_background,
 };
 
 struct subject {
@@ -67,20 +71,35 @@ static int parse_subject(char *text, struct subject *ret)
 	return ret->op ? 0 : -EINVAL;
 }
 
+/* Numbers that a run of it gives. */
+static size_t width(const struct subject *s)
+{
+	size_t n = 0;
+
+	while (n < BENCH_MARKS_MAX && s->op->marks[n])
+		n++;
+	return n ? n : 1;
+}
+
 static void turn(struct subject *s, unsigned runs)
 {
 	for (unsigned i = 0; i < runs && s->e.code == 0; i++)
-		if (s->op->run(s->state, &s->ns[s->n], &s->e) == 0)
+		if (s->op->run(s->state, &s->ns[s->n * width(s)], &s->e) == 0)
 			s->n++;
 }
 
 static int report(const char *cell, const struct subject *s)
 {
-	for (size_t i = 0; i < s->n; i++)
-		printf("sample %s %s %llu\n", cell, s->name, (unsigned long long)s->ns[i]);
+	for (size_t i = 0; i < s->n * width(s); i++) {
+		const char *mark = s->op->marks[i % width(s)];
+
+		printf("sample %s%s%s %s %llu\n", cell, mark ? "." : "", mark ? mark : "", s->name,
+		       (unsigned long long)s->ns[i]);
+	}
 	if (s->e.code == 0)
 		return 0;
-	printf("failed %s %s %s\n", cell, s->name, s->e.msg);
+	printf("failed %s%s%s %s %s\n", cell, s->op->marks[0] ? "." : "", s->op->marks[0] ? s->op->marks[0] : "",
+	       s->name, s->e.msg);
 	fprintf(stderr, "bench-turns: %s: %s: %s\n", cell, s->name, s->e.msg);
 	return 1;
 }
@@ -88,9 +107,13 @@ static int report(const char *cell, const struct subject *s)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "rounds", required_argument, NULL, 'r' }, { "ops", required_argument, NULL, 'o' },
-		{ "text", required_argument, NULL, 't' },   { "bytes", required_argument, NULL, 'b' },
-		{ "file", required_argument, NULL, 'f' },   { NULL, 0, NULL, 0 },
+		{ "rounds", required_argument, NULL, 'r' },
+		{ "ops", required_argument, NULL, 'o' },
+		{ "text", required_argument, NULL, 't' },
+		{ "bytes", required_argument, NULL, 'b' },
+		{ "file", required_argument, NULL, 'f' },
+		{ "pool", required_argument, NULL, 'p' },
+		{ NULL, 0, NULL, 0 },
 	};
 	struct subject subjects[SUBJECTS_MAX] = { 0 };
 	struct bench_opts o = { .text = "" };
@@ -116,6 +139,9 @@ int main(int argc, char **argv)
 		case 'f':
 			o.file = optarg;
 			break;
+		case 'p':
+			o.pool = optarg;
+			break;
 		default:
 			return 2;
 		}
@@ -124,7 +150,7 @@ int main(int argc, char **argv)
 	if (!cell || optind == argc || argc - optind > SUBJECTS_MAX || !rounds || !runs ||
 	    rounds > SAMPLES_MAX / runs) {
 		fputs("usage: bench-turns [--rounds N] [--ops N] [--text TEXT] [--bytes N] [--file PATH] "
-		      "CELL SUBJECT=OPERATION:ARGUMENT...\n",
+		      "[--pool UID:N] CELL SUBJECT=OPERATION:ARGUMENT...\n",
 		      stderr);
 		return 2;
 	}
@@ -136,7 +162,7 @@ int main(int argc, char **argv)
 			fprintf(stderr, "bench-turns: %s: not SUBJECT=OPERATION:ARGUMENT\n", argv[optind]);
 			return 2;
 		}
-		s->ns = calloc(rounds * runs, sizeof(*s->ns));
+		s->ns = calloc(rounds * runs * width(s), sizeof(*s->ns));
 		if (!s->ns) {
 			fputs("bench-turns: no memory\n", stderr);
 			return 2;

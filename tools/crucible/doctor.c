@@ -23,11 +23,10 @@ static const struct check {
 	{ "cgroups", check_cgroups, false },   { "userfaultfd", check_userfaultfd, false },
 	{ "io_uring", check_io_uring, false }, { "tun", check_tun, false },
 	{ "nftables", check_nftables, false }, { "qemu", check_qemu, false },
-	{ "qemu-img", check_qemu_img, false }, { "builder", check_builder, false },
-	{ "programs", check_programs, false }, { "daemon", check_daemon, false },
-	{ "store", check_store, false },       { "accelerator", check_trial, false },
-	{ "profiles", check_profiles, false }, { "degraded", check_degraded, false },
-	{ "sandbox", check_deep, true },
+	{ "builder", check_builder, false },   { "programs", check_programs, false },
+	{ "daemon", check_daemon, false },     { "store", check_store, false },
+	{ "accelerator", check_trial, false }, { "profiles", check_profiles, false },
+	{ "degraded", check_degraded, false }, { "sandbox", check_deep, true },
 };
 
 static const char *const level_names[] = { "ok", "info", "warn", "bad" };

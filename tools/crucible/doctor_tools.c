@@ -93,12 +93,6 @@ void check_qemu(struct doctor *d, struct finding *f)
 	check_tool(f, "qemu-system-x86_64", "qemu-system-x86");
 }
 
-void check_qemu_img(struct doctor *d, struct finding *f)
-{
-	(void)d;
-	check_tool(f, "qemu-img", "qemu-utils");
-}
-
 /* What `profile build` runs. */
 void check_builder(struct doctor *d, struct finding *f)
 {
@@ -141,8 +135,9 @@ void check_nftables(struct doctor *d, struct finding *f)
 
 void check_programs(struct doctor *d, struct finding *f)
 {
-	static const char *const names[] = { "crucibled", "crucible-launch", "crucible-box", "crucible-agent",
-					     "crucible-profile" };
+	static const char *const names[] = { "crucibled",	    "crucible-launch", "crucible-box",
+					     "crucible-agent",	    "crucible-pager",  "crucible-store",
+					     "crucible-preload.so", "crucible-profile" };
 	char path[PATH_MAX];
 	struct err e = { 0 };
 

@@ -83,8 +83,10 @@ static void on_done(void *arg, struct preload_done *d)
 		snprintf(words, sizeof(words), "the guest's memory: %.200s",
 			 d->words && *d->words ? d->words : err_name(d->code));
 		box_reply(b, m->id, d->code, words);
-		/* It may still be done, at any time, under a machine that runs. */
-		if (m->with_template && d->code == -ETIMEDOUT)
+		/* Without an answer it may still be done, at any time, under a machine that runs. */
+		if (d->lost)
+			box_end(b, words);
+		else if (m->with_template && d->code == -ETIMEDOUT)
 			box_end(b, "the engine did not say whether the guest's memory was replaced");
 	}
 	m->id = 0;
