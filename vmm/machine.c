@@ -168,12 +168,13 @@ static void add_accel(struct args *a, const struct engine_machine *m)
 
 static void add_kernel(struct args *a, const struct engine_machine *m)
 {
-	char tsc[40] = "", root[64] = "";
+	char tsc[56] = "", root[64] = "";
 
 	/* Under TCG the kernel calibrates the TSC against an emulated timer, and on a busy host it then hangs for ever.
-	 */
+	 * Later it would check the TSC, which is the host's, against ticks that a busy host loses, and go on with
+	 * those: a clock at half the speed, in every fork of that machine, too. */
 	if (m->tsc_khz > 0)
-		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%llu", (unsigned long long)m->tsc_khz);
+		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%llu tsc=reliable", (unsigned long long)m->tsc_khz);
 	if (m->disk)
 		snprintf(root, sizeof(root), " crucible.root=vda crucible.rootfs=ext4");
 	opt(a, "-kernel", "%s", m->kernel);

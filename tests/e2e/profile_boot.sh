@@ -123,7 +123,7 @@ for p in ${PROFILES:-tiny base python}; do
 	qemu-img create -q -f qcow2 -F raw -b "$(realpath "$store/profiles/$p/root.img")" "$tmp/disk" 64G
 	timeout -s KILL 240 qemu-system-x86_64 -M microvm,acpi=on -accel tcg,thread=multi,tb-size=128 -cpu max -m 512 -smp 1 \
 		-nodefaults -no-user-config -display none -no-reboot -kernel "$store/boot/current/vmlinux" -initrd "$tmp/cpio" \
-		-append "console=ttyS0 quiet panic=-1 tsc_early_khz=$khz" -serial "file:$tmp/console" \
+		-append "console=ttyS0 quiet panic=-1 tsc_early_khz=$khz tsc=reliable" -serial "file:$tmp/console" \
 		-drive "if=none,id=d,file=$tmp/disk,format=qcow2" -device virtio-blk-device,drive=d -device virtio-rng-device &
 	qemu=$!
 	wait "$qemu" || :

@@ -83,7 +83,7 @@ static void test_golden_tcg(void **state)
 		"-accel\ntcg,thread=multi,tb-size=128\n-cpu\nmax,erms=off,fsrm=off\n-m\n512M\n-smp\n2\n"
 		"-object\nmemory-backend-memfd,id=ram,size=512M,share=on\n" BEFORE_KERNEL
 		"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
-		"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 crucible.root=vda crucible.rootfs=ext4\n" PORTS
+		"console=ttyS0 quiet panic=-1 tsc_early_khz=2596120 tsc=reliable crucible.root=vda crucible.rootfs=ext4\n" PORTS
 		"-blockdev\ndriver=nbd,node-name=nbd0,server.type=unix,server.path=/run/blocks/nbd.sock,export=m-1,"
 		"reconnect-delay=30,discard=unmap\n"
 		"-blockdev\ndriver=raw,node-name=disk0,file=nbd0,discard=unmap,detect-zeroes=off\n" DISK NET);
