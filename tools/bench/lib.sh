@@ -100,8 +100,8 @@ end_process() { # PID
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.1
 	done
-	kill -KILL "$1" 2>/dev/null
-	wait "$1" 2>/dev/null
+	kill -KILL "$1" 2>/dev/null || :
+	wait "$1" 2>/dev/null || :
 	return 0
 }
 
