@@ -9,7 +9,7 @@
 bench_begin cold "$@"
 ROUNDS=${BENCH_ROUNDS:-5}
 
-start_daemon --set prepare=0 --set pool_size=0 --set template_percent=1
+start_daemon --set prepare=0 --set pool_size=0
 new_sandbox a
 facts_engine a
 engine_argv a
@@ -30,15 +30,19 @@ bench_images() {
 	PACK=$(find "$DIR/read" -name '*.pack' -printf '%s %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
 }
 bench_images
+PACK_BYTES=$(stat -c %s "$PACK")
 
 drop_caches() {
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
 }
 
-line cell cold.fork ns "echo x >fork until it returns, after dropping all caches; warm: the same with all of them"
+line cell cold.fork ns "echo x >fork until it returns, by a daemon and a pager that have just started, all caches dropped; warm: the one after it"
 for ((i = 0; i < ROUNDS; i++)); do
+	end_process "$DAEMON"
+	until_true "the mount to go" eval "! mountpoint -q $MNT"
 	drop_caches
+	SAME_UIDS=1 start_daemon --set prepare=0 --set pool_size=0
 	began=$(date +%s%N)
 	echo "cold$i" >"$MNT/snapshots/s/fork"
 	line sample cold.fork crucible $(($(date +%s%N) - began))
@@ -49,14 +53,12 @@ for ((i = 0; i < ROUNDS; i++)); do
 	destroy "warm$i"
 done
 
-line cell cold.rate bytes "a second, read from the disk: the store's reader, random windows of 64 KiB, 16 under way; fio: random 64 KiB of the same pack, 16 under way"
+line cell cold.rate bytes "a second, of the pack as it lies on the disk: the store's reader, all windows of 64 KiB in random order, 16 under way; fio: the same file"
 for ((i = 0; i < ROUNDS; i++)); do
 	drop_caches
-	before=$(awk -v d="$(stat -c %d "$PACK")" '$1 == int(d / 256) && $2 == d % 256 { print $6 * 512 }' /proc/diskstats)
 	read -r bytes ns < <("$BUILD/bench/bench-snapstore" read "$DIR/read" random)
-	after=$(awk -v d="$(stat -c %d "$PACK")" '$1 == int(d / 256) && $2 == d % 256 { print $6 * 512 }' /proc/diskstats)
 	line fact cold.windows_bytes "$bytes"
-	line sample cold.rate crucible $((${after:-0} > ${before:-0} ? (after - before) * 1000000000 / ns : bytes * 1000000000 / ns))
+	line sample cold.rate crucible $((PACK_BYTES * 1000000000 / ns))
 	if command -v fio >/dev/null; then
 		drop_caches
 		rate=$(fio --name=r --filename="$PACK" --rw=randread --bs=64k --iodepth=16 --ioengine=io_uring --readonly --norandommap=0 \

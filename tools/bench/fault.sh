@@ -45,7 +45,7 @@ taken() {
 
 line cell fault.fresh bytes "what the host gives for $FRESH MiB of fresh memory that a fork writes"
 before=$(taken)
-printf '%s' "head -c ${FRESH}m /dev/urandom >/dev/shm/fresh" >"$RUN/f/cmd"
+printf '%s' "dd if=/dev/urandom of=/dev/null bs=${FRESH}M count=1 iflag=fullblock" >"$RUN/f/cmd"
 [[ $(cat "$RUN/f/wait") == *'"exit_code":0,'* ]] || fail "the fork could not write $FRESH MiB"
 line sample fault.fresh crucible $(($(taken) - before))
 line limit fault.fresh crucible $((FRESH * 1048576 * 105 / 100))

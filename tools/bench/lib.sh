@@ -83,6 +83,7 @@ put_away() {
 	for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do
 		end_process "${PIDS[i]}"
 	done
+	! mountpoint -q "$MNT" || umount -l "$MNT" # of a daemon that was killed
 	if [ -n "${BENCH_KEEP-}" ] && [ "$rc" != 0 ]; then
 		echo "bench: kept $DIR" >&2
 	else
@@ -100,8 +101,8 @@ end_process() { # PID
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.1
 	done
-	kill -KILL "$1" 2>/dev/null
-	wait "$1" 2>/dev/null
+	kill -KILL "$1" 2>/dev/null || :
+	wait "$1" 2>/dev/null || :
 	return 0
 }
 
@@ -172,7 +173,7 @@ start_daemon() { # [OPTION…]: sets DAEMON and UID_BASE
 
 	[ -d "$STORE" ] || make_store "$STORE"
 	mkdir -p "$MNT"
-	UID_BASE=$((1600000000 + ($$ % 500 * 4 + ${#PIDS[@]} % 4) * 65536))
+	[ -n "${SAME_UIDS-}" ] || UID_BASE=$((1600000000 + ($$ % 500 * 4 + ${#PIDS[@]} % 4) * 65536))
 	: >"$DIR/crucible.conf"
 	rm -f "$DIR/ready"
 	mkfifo "$DIR/ready"

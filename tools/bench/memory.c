@@ -25,7 +25,7 @@ uint64_t memory_available(void)
 
 void memory_of_engine(pid_t pid, uint64_t ram_bytes, uint64_t *guest, uint64_t *engine)
 {
-	unsigned long long from, to, kib;
+	unsigned long long from, to, offset, kib;
 	uint64_t begin = 0, end = 0;
 	bool in_guest = false;
 	char path[64], line[512];
@@ -34,12 +34,12 @@ void memory_of_engine(pid_t pid, uint64_t ram_bytes, uint64_t *guest, uint64_t *
 	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%llx-%llx ", &from, &to) == 2) {
-			/* The first file that is mapped at a place which leaves room for all of the RAM: a memfd, or
-			 * the file of a bare machine. Libraries are mapped with "x" or are small. */
+		if (sscanf(line, "%llx-%llx %*s %llx", &from, &to, &offset) == 3) {
+			/* A memfd, or the file of a bare machine. Its offset tells where the RAM begins: before it may
+			 * lie ranges of zeros that are anonymous. */
 			if (!end && (strstr(line, "memfd:") || strstr(line, "/ram")) && to - from >= (1u << 20)) {
-				begin = from;
-				end = from + ram_bytes;
+				begin = from - offset;
+				end = begin + ram_bytes;
 			}
 			in_guest = from >= begin && from < end;
 		} else if (sscanf(line, "Anonymous: %llu kB", &kib) == 1) {

@@ -56,6 +56,17 @@ static void forks_close(void *op)
 	free(op);
 }
 
+/* What the tree says about a fork that failed. */
+static int in_words(const struct forks *s, int r, struct err *e)
+{
+	char words[160];
+	struct err other = { 0 };
+
+	if (r < 0 && tree_read(s->snapshot, "error", words, sizeof(words), &other) == 0)
+		err_set(e, r, "%s", words);
+	return r;
+}
+
 static int fork_run(void *op, uint64_t *ret, struct err *e)
 {
 	struct forks *s = op;
@@ -72,7 +83,7 @@ static int fork_run(void *op, uint64_t *ret, struct err *e)
 	r = tree_write(s->snapshot, "fork", name, e);
 	ret[0] = bench_now_ns() - began;
 	if (r < 0)
-		return r;
+		return in_words(s, r, e);
 	r = tree_command(dir, s->o->text, s->record, e);
 	ret[1] = bench_now_ns() - began;
 	if (r == 0)
@@ -135,7 +146,7 @@ static int burst_run(void *op, uint64_t *ret, struct err *e)
 	ret[0] = bench_now_ns() - began;
 	left = memory_available();
 	if (r < 0)
-		return r;
+		return in_words(s, r, e);
 	ret[1] = ret[0] / n;
 	ret[2] = available > left ? (available - left) / n : 0;
 	r = burst_measure(s, n, ret, uids, e);

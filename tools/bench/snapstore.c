@@ -153,14 +153,18 @@ static uint64_t get_map(struct snap *s, const struct snap_manifest *sm, int fd, 
 	for (uint64_t i = 0; i < windows;) {
 		unsigned n = 0;
 
-		for (; n < DEPTH && i < windows; i++) {
+		/* Without a file DEPTH are kept under way, and nobody looks at what was read: slots are shared then. */
+		for (; (fd < 0 || n < DEPTH) && i < windows; i++) {
 			uint64_t page = order[i] * SNAP_WINDOW_PAGES, left = sm->memory_pages - page;
 			unsigned take = left < SNAP_WINDOW_PAGES ? (unsigned)left : SNAP_WINDOW_PAGES;
 
 			if (all_zeros(m, page, take))
 				continue;
-			slot_of[n] = page;
-			if (snap_read(r, m, page, take, pages + n * WINDOW_BYTES, &absent, on_read, NULL, &e) < 0)
+			while (under_way == DEPTH)
+				snap_reader_poll(r);
+			slot_of[n % DEPTH] = page;
+			if (snap_read(r, m, page, take, pages + n % DEPTH * WINDOW_BYTES, &absent, on_read, NULL, &e) <
+			    0)
 				fail("reading", &e);
 			under_way++;
 			n++;

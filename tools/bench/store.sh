@@ -46,8 +46,8 @@ step() { # TOOL in|out
 
 	began=$(date +%s%N)
 	# shellcheck disable=SC2016 # for the inner shell
-	if ! /usr/bin/time -f %M -o "$DIR/peak" bash -c 'IMAGES=("'"$DIR"'"/images/image.[1-8]); "$1"' _ "$1_$2" >"$DIR/said" 2>&1; then
-		line failed "store.$2" "$1" "$(tail -n 1 "$DIR/said")"
+	if ! /usr/bin/time -f %M -o "$DIR/peak" timeout 120 bash -c 'IMAGES=("'"$DIR"'"/images/image.[1-8]); "$1"' _ "$1_$2" >"$DIR/said" 2>&1; then
+		line failed "store.$2" "$1" "not within two minutes, or: $(tail -n 1 "$DIR/said")"
 		return 1
 	fi
 	ended=$(date +%s%N)
