@@ -5,7 +5,7 @@ cfsdomain_SRCS := $(addprefix cruciblefs/domain/,ask.c attr.c boxlink.c capture.
 	down.c fork.c ingest.c lifecycle.c machine.c peer.c persist.c pool.c prepare.c profile.c registry.c relink.c removal.c \
 	restore.c revive.c sandbox.c slot.c snapshot.c snapshot_file.c snapshot_info.c start.c strays.c trial_run.c upload.c warm.c whole.c worker.c)
 
-UNIT += test_pool test_waitq test_config test_domain test_domain_start test_domain_fault
+UNIT += test_pool test_waitq test_config test_domain test_domain_start test_domain_fault test_domain_review
 test_pool_SRCS := tests/unit/test_pool.c
 test_pool_LIBS := base
 test_waitq_SRCS := tests/unit/test_waitq.c
@@ -17,7 +17,7 @@ test_config_LIBS := base
 domain_WORLD := $(addprefix tests/unit/,domain_world.c fake_launcher.c fakes.c fake_peers.c fake_box.c)
 domain_WRAP := -Wl$(comma)--wrap=now_ns
 domain_NEW := test_domain_snapshot test_domain_restore test_domain_fork test_domain_relink
-domain_TESTS := test_domain test_domain_start $(domain_NEW)
+domain_TESTS := test_domain test_domain_start test_domain_review $(domain_NEW)
 UNIT += $(domain_NEW)
 $(foreach t,$(domain_TESTS),$(eval $(t)_SRCS := tests/unit/$(t).c $(domain_WORLD) $(if $(filter $(domain_NEW),$(t)),tests/unit/snapshot_fix.c))\
 	$(eval $(t)_LIBS := cfsdomain launch vmm agentproto base)$(eval $(t)_PKGS := json-c)$(eval $(t)_LDFLAGS := $(domain_WRAP)))

@@ -180,12 +180,12 @@ static int memory_answer(struct box *x, bool again, struct buf *b, int fds[4], s
 	wire_put_u64(b, 0x7f0000000000);
 	if (again)
 		wire_put_u64(b, 256u << 20);
-	wire_put_u8(b, x->template);
+	wire_put_u8(b, x->template && !fakes.no_uffd);
 	fds[(*nfds)++] = fakes_fd();
 	fds[(*nfds)++] = fakes_fd();
 	if (again && x->template)
 		fds[(*nfds)++] = fakes_fd();
-	if (x->template)
+	if (x->template && !fakes.no_uffd)
 		fds[(*nfds)++] = fakes_fd();
 	return 0;
 }

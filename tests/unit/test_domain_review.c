@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Faults of snapshots and forks that a review found; each test says what is right. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "cruciblefs/domain/snapshot_priv.h"
+#include "tests/unit/domain_world.h"
+
+static const struct cfs_who bob = { 1002, 1002 };
+
+static struct sandbox *make(struct world *w, const char *name, const struct cfs_who *who)
+{
+	struct sandbox *s = NULL;
+	struct err e = { 0 };
+
+	boxes_play(w);
+	until(w, registry_peers_are_up(w->reg));
+	assert_int_equal(registry_create(w->reg, name, who, &s, &e), 0);
+	return s;
+}
+
+static struct sandbox *started(struct world *w, const char *name, const struct cfs_who *who)
+{
+	struct sandbox *s = make(w, name, who);
+	struct err e = { 0 };
+
+	assert_int_equal(sandbox_start(s, who, &e), 0);
+	until(w, s->status == SBX_READY || s->status == SBX_FAILED);
+	assert_int_equal(s->status, SBX_READY);
+	return s;
+}
+
+static struct snapshot *take(struct world *w, struct sandbox *s, const char *name, const struct cfs_who *who)
+{
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+
+	if (sandbox_snapshot(s, name, who, &j, &e) < 0)
+		return NULL;
+	until(w, snapshot_job_result(j, NULL) != -EAGAIN);
+	snapshot_job_drop(j);
+	return registry_find_snapshot(w->reg, name);
+}
+
+/* A refused write of `from` must not make the sandbox start from somebody else's snapshot of an earlier name. */
+static void test_from_of_a_stranger(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *a = started(w, "a", &alice), *c = make(w, "c", &bob);
+	struct err e = { 0 };
+	struct snapshot *p = take(w, b, "s", &bob);
+
+	assert_non_null(p);
+	until(w, p->status == SNAPSHOT_READY);
+	assert_int_equal(sandbox_attr_store(c, ATTR_FROM, "snapshot:s", 10, &bob, &e), 0);
+	snapshot_destroy(p, &bob);
+	p = take(w, a, "s", &alice);
+	assert_non_null(p);
+	until(w, p->status == SNAPSHOT_READY);
+	assert_int_equal(sandbox_attr_store(c, ATTR_FROM, "snapshot:s", 10, &bob, &e), -EPERM);
+	memset(&e, 0, sizeof(e));
+	sandbox_start(c, &bob, &e);
+	until(w, c->status == SBX_READY || c->status == SBX_FAILED);
+	assert_string_not_equal(c->template, p->uuid);
+}
+
+/* The box thawed by itself while the pager copied: what was copied is of no instant. */
+static void test_thawed_while_copying(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+
+	fakes.hold[FAKE_PAGER][PAGER_CAPTURE] = true;
+	assert_int_equal(sandbox_snapshot(s, "s", &alice, &j, &e), 0);
+	until(w, fakes.asked[FAKE_PAGER][PAGER_CAPTURE] == 1);
+	fakes.refuse[FAKE_BOX][BOX_MEMORY] = fakes.refuse[FAKE_BOX][BOX_THAW] =
+		-EBUSY; /* as box_memory.c, box_freeze.c */
+	fakes_answer(FAKE_PAGER, PAGER_CAPTURE);
+	until(w, snapshot_job_result(j, NULL) != -EAGAIN);
+	assert_true(snapshot_job_result(j, NULL) < 0);
+	snapshot_job_drop(j);
+}
+
+/* One that cannot be stored (a state over SNAP_BLOB_MAX: -EFBIG) does not keep the others out. */
+static void test_one_that_cannot_be_stored(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *a = started(w, "a", &alice);
+	struct snapshot *bad, *good;
+
+	fakes.refuse[FAKE_STORE][STORE_INGEST] = -EFBIG;
+	bad = take(w, b, "bad", &bob);
+	assert_non_null(bad);
+	until(w, fakes.asked[FAKE_STORE][STORE_INGEST] >= 1);
+	good = take(w, a, "good", &alice);
+	assert_non_null(good);
+	no_delays(true);
+	for (int i = 0; i < 20; i++) { /* as many tries as it likes: are they only of the first? */
+		ingest_kick(w->reg);
+		spin(w);
+	}
+	assert_non_null(strstr(fakes.last_json, good->uuid));
+}
+
+static void test_removed_ones_count(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	unsigned n = 0, most = 15;
+	struct snapshot *p;
+
+	w->cfg.max_snapshots_per_uid = 5;
+
+	while (n < most && (p = take(w, s, "s", &alice))) {
+		until(w, p->status == SNAPSHOT_READY);
+		snapshot_destroy(p, &alice);
+		n++;
+	}
+	n = 0;
+	for (p = w->reg->first_snapshot; p; p = p->next)
+		n++;
+	print_message("%u kept, limit %u\n", n, w->cfg.max_snapshots_per_uid);
+	assert_true(n <= w->cfg.max_snapshots_per_uid + 1);
+}
+
+/* A box (or a launcher without its binaries) that says ENOENT says nothing about the snapshot. */
+static void test_a_box_does_not_damage(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p = take(w, s, "s", &alice);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+
+	until(w, p->status == SNAPSHOT_READY);
+	w->fake.refuse_spawn = -ENOENT;
+	assert_int_equal(snapshot_fork(p, "f", false, &alice, &j, &e), 0);
+	until(w, snapshot_job_result(j, NULL) != -EAGAIN);
+	snapshot_job_drop(j);
+	assert_int_equal(p->status, SNAPSHOT_READY);
+}
+
+/* A pager that dies while ATTACH is on its way is started again, and is told of the machine then. */
+static void test_pager_dies_at_attach(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+
+	assert_non_null(take(w, s, "first", &alice)); /* so that KNOW is over */
+	until(w, s->reg->first_snapshot->status == SNAPSHOT_READY);
+	fakes.hold[FAKE_PAGER][PAGER_ATTACH] = true;
+	assert_int_equal(sandbox_snapshot(s, "s", &alice, &j, &e), 0);
+	until(w, snapshot_job_result(j, NULL) != -EAGAIN);
+	assert_int_equal(snapshot_job_result(j, NULL), 0);
+	snapshot_job_drop(j);
+	fakes_lose(FAKE_PAGER);
+	fakes_obey();
+	fakes_up(FAKE_PAGER, true);
+	spin(w);
+	spin(w);
+	print_message("status %d, %s\n", s->status, s->error);
+	assert_int_equal(s->status, SBX_READY);
+}
+
+/* pager.h, ATTACH: without userfaultfd the machine must not touch its memory before the answer. */
+static void test_without_userfaultfd(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p = take(w, s, "p", &alice);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+	unsigned thaws, loads;
+
+	assert_non_null(p);
+	until(w, p->status == SNAPSHOT_READY);
+	fakes.no_uffd = true;
+	fakes.hold[FAKE_PAGER][PAGER_ATTACH] = true;
+	loads = fakes.asked[FAKE_BOX][BOX_LOAD];
+	assert_int_equal(snapshot_fork(p, "f", false, &alice, &j, &e), 0);
+	for (int i = 0; i < 20; i++)
+		spin(w);
+	snapshot_job_drop(j);
+	thaws = fakes.asked[FAKE_BOX][BOX_THAW];
+	assert_int_equal(sandbox_snapshot(s, "q", &alice, &j, &e), 0);
+	for (int i = 0; i < 20; i++)
+		spin(w);
+	snapshot_job_drop(j);
+	print_message("%u loads, %u thaws before the answer\n", fakes.asked[FAKE_BOX][BOX_LOAD] - loads,
+		      fakes.asked[FAKE_BOX][BOX_THAW] - thaws);
+	assert_int_equal(fakes.asked[FAKE_BOX][BOX_LOAD], loads);
+	assert_int_equal(fakes.asked[FAKE_BOX][BOX_THAW], thaws);
+}
+
+/* Removed while the store, or the pager, is being restarted: nothing of it stays behind. */
+static void test_removed_while_the_store_is_away(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p = take(w, s, "s", &alice);
+	char uuid[LAUNCH_UUID_LEN + 1];
+
+	until(w, p->status == SNAPSHOT_READY);
+	snprintf(uuid, sizeof(uuid), "%s", p->uuid);
+	registry_destroy(w->reg, s, &alice, "");
+	spin(w);
+	fakes_lose(FAKE_STORE);
+	snapshot_destroy(p, &alice);
+	spin(w);
+	fakes_up(FAKE_STORE, true);
+	spin(w);
+	assert_false(fakes_have(FAKE_STORED, uuid));
+}
+
+static void test_removed_while_the_pager_is_away(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	char disk[LAUNCH_UUID_LEN + 1];
+
+	snprintf(disk, sizeof(disk), "%s", s->disk);
+	assert_true(fakes_have(FAKE_DISKS, disk));
+	fakes_lose(FAKE_PAGER);
+	registry_destroy(w->reg, s, &alice, "");
+	spin(w);
+	fakes_up(FAKE_PAGER, true);
+	spin(w);
+	assert_false(fakes_have(FAKE_DISKS, disk));
+}
+
+/* Comparing runs machines of its own: they go with the daemon, in an orderly end. */
+static void end(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void test_shutdown_during_a_diff(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p, *q;
+	struct err e = { 0 };
+	bool down = false;
+
+	p = take(w, s, "p", &alice);
+	q = take(w, s, "q", &alice);
+	assert_non_null(p);
+	assert_non_null(q);
+	until(w, p->status == SNAPSHOT_READY && q->status == SNAPSHOT_READY);
+	assert_int_equal(snapshot_diff(q, &alice, &e), 0);
+	until(w, fake_box_count() == 2);
+	registry_shutdown(w->reg, end, &down);
+	until(w, down);
+	assert_int_equal(fake_box_count(), 0);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		T(test_from_of_a_stranger),
+		T(test_thawed_while_copying),
+		T(test_one_that_cannot_be_stored),
+		T(test_removed_ones_count),
+		T(test_without_userfaultfd),
+		T(test_a_box_does_not_damage),
+		T(test_pager_dies_at_attach),
+		T(test_removed_while_the_store_is_away),
+		T(test_removed_while_the_pager_is_away),
+		T(test_shutdown_during_a_diff),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
