@@ -207,8 +207,8 @@ static void read_strings(struct question *q, const void *data, size_t len)
 		snprintf(fakes.last_text[i], sizeof(fakes.last_text[i]), "%.60s", q->text[i]);
 }
 
-/* What it is told without a question. */
-static void told(struct question *q)
+/* What it does at once, asked or told. */
+static void told(const struct question *q)
 {
 	const char *id = q->text[0];
 
@@ -241,7 +241,10 @@ static void told(struct question *q)
 /* It does these in the order in which they come, whenever it answers. */
 static void begin(const struct question *q)
 {
-	if (q->peer->who != FAKE_PAGER || fakes.refuse[FAKE_PAGER][q->type])
+	if (fakes.refuse[q->peer->who][q->type])
+		return;
+	told(q);
+	if (q->peer->who != FAKE_PAGER)
 		return;
 	if (q->type == PAGER_ATTACH)
 		fakes_put(FAKE_MACHINES, q->text[0]);
