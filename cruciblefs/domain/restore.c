@@ -30,18 +30,16 @@ void restore_let_go(struct restore *o)
 	sandbox_unref(s);
 }
 
-/* Before the machine is the sandbox's, pager and store tell of what they keep of the snapshot: it cannot be read if the code
- * says so. */
 static void fail(struct restore *o, int code, const char *step, const char *words)
 {
 	struct sandbox *s = sandbox_ref(o->s);
 	struct snapshot *p = snapshot_ref(o->p);
-	bool given = revive_given(o->v), cold = p->hidden && !given;
+	bool given = revive_given(o->v), cold = p->hidden && !given, unreadable = revive_unreadable(o->v);
 	struct err e = { 0 };
 
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	restore_let_go(o);
-	if (!given && (code == -EBADMSG || code == -ENOENT)) {
+	if (unreadable) {
 		if (p->hidden)
 			snapshot_destroy(p, NULL); /* made anew */
 		else

@@ -39,6 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	bool hold, given, failed, let_go;
+	bool unreadable;	       /* revive_unreadable() */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
 	unsigned asked;		       /* answers that are on their way, and calls of ours on the stack */
@@ -118,6 +119,8 @@ static bool answered(struct revival *v, int code, const char *step, const char *
 		return false;
 	}
 	if (code < 0) {
+		/* Of FIRST, these are template, disk and state; the machine comes by on_machine(). */
+		v->unreadable = (v->missing & FIRST) && (code == -EBADMSG || code == -ENOENT);
 		fail(v, code, step, words);
 		return false;
 	}
@@ -496,6 +499,11 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e)
 const struct snapshot *revive_snapshot(const struct revival *v)
 {
 	return v->p;
+}
+
+bool revive_unreadable(const struct revival *v)
+{
+	return v->unreadable;
 }
 
 bool revive_given(const struct revival *v)
