@@ -316,6 +316,8 @@ int registry_create_from(struct registry *r, const char *name, struct snapshot *
 		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
 	if (k < 0)
 		return k;
+	if (!p)
+		k = attrs_take_origin(s, who, true, e);
 	if (p) {
 		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);
 		snprintf(s->parent, sizeof(s->parent), "%s", p->name);

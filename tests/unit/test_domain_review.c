@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "cruciblefs/domain/snapshot_priv.h"
@@ -68,6 +69,50 @@ static void test_from_of_a_stranger(void **state)
 	sandbox_start(c, &bob, &e);
 	until(w, c->status == SBX_READY || c->status == SBX_FAILED);
 	assert_string_not_equal(c->template, p->uuid);
+}
+
+/* What cannot be written down has not happened, to what it starts from neither. */
+static void test_from_that_is_not_saved(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *c = make(w, "c", &bob);
+	struct err e = { 0 };
+	struct snapshot *p = take(w, b, "p", &bob);
+	char path[128];
+
+	assert_non_null(take(w, b, "q", &bob));
+	assert_int_equal(sandbox_attr_store(c, ATTR_FROM, "snapshot:p", 10, &bob, &e), 0);
+	/* A directory in the way of the new file. */
+	snprintf(path, sizeof(path), "%s/sandboxes/%s/sandbox.json", w->dir, c->uuid);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_true(sandbox_attr_store(c, ATTR_FROM, "snapshot:q", 10, &bob, &e) < 0);
+	assert_string_equal(c->parent_uuid, p->uuid);
+	assert_string_equal(c->parent, "p");
+	assert_string_equal(c->attrs.from, "snapshot:p");
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* The defaults name a snapshot: who makes a sandbox must be allowed to use that one, unless it is root's. */
+static void test_defaults_from_a_snapshot(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *r = started(w, "r", &root_user), *s = NULL;
+	struct err e = { 0 };
+	struct snapshot *p = take(w, b, "s", &bob);
+
+	assert_int_equal(registry_default_store(w->reg, ATTR_FROM, "snapshot:s", 10, &root_user, &e), 0);
+	assert_int_equal(registry_create(w->reg, "x", &alice, &s, &e), -EPERM);
+	memset(&e, 0, sizeof(e));
+	assert_int_equal(registry_create(w->reg, "x", &bob, &s, &e), 0);
+	assert_string_equal(s->parent_uuid, p->uuid);
+	snapshot_destroy(p, &bob);
+	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), -ENOENT);
+	memset(&e, 0, sizeof(e));
+	until(w, !registry_find_snapshot(w->reg, "s"));
+	p = take(w, r, "s", &root_user);
+	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), 0);
+	assert_string_equal(s->parent_uuid, p->uuid);
 }
 
 /* The box thawed by itself while the pager copied: what was copied is of no instant. */
@@ -269,6 +314,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(test_from_of_a_stranger),
+		T(test_from_that_is_not_saved),
+		T(test_defaults_from_a_snapshot),
 		T(test_thawed_while_copying),
 		T(test_one_that_cannot_be_stored),
 		T(test_removed_ones_count),
