@@ -160,6 +160,8 @@ struct registry {
 	uint32_t warm_disk_mib;
 	char (*strays)[LAUNCH_UUID_LEN + 1];
 	size_t nstrays;
+	bool strays_changed;
+	loop_id strays_timer;
 	struct attrs defaults;
 	struct engine_info engine;
 	struct waitq journal_waitq;

@@ -182,8 +182,10 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 		k = registry_load_defaults(r, e);
 	if (!k)
 		k = journal_open(r, e);
-	if (!k)
+	if (!k) {
+		strays_load(r);
 		k = registry_load(r, e);
+	}
 	if (!k)
 		k = snapshots_load(r, e);
 	if (k < 0) {

@@ -61,15 +61,6 @@ static void release(struct revival *v)
 	snapshots_sweep(r); /* it may have been removed meanwhile */
 }
 
-static void tell_pager(struct revival *v, int type)
-{
-	struct ask a;
-
-	ask_init(&a);
-	ask_str(&a, v->id);
-	ask_pager(v->reg, type, &a, NULL, NULL);
-}
-
 static void unlist(struct revival *v)
 {
 	struct revival **at = &v->reg->revivals;
@@ -88,12 +79,8 @@ struct revival *revive_free(struct revival *v)
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
-		if (v->attached)
-			tell_pager(v, PAGER_DETACH);
-		if (v->exported)
-			tell_pager(v, PAGER_DISK_UNEXPORT);
-		if (v->disk)
-			tell_pager(v, PAGER_DISK_REMOVE);
+		pager_let_go(v->reg, v->id,
+			     (v->attached ? GO_MEMORY : 0) | (v->exported ? GO_EXPORT : 0) | (v->disk ? GO_DISK : 0));
 	}
 	release(v);
 	return NULL;

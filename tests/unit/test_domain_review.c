@@ -283,6 +283,41 @@ static void test_removed_while_the_pager_is_away(void **state)
 	assert_false(fakes_have(FAKE_DISKS, disk));
 }
 
+/* It dies when it was asked to remove the disk and had not answered; the next daemon tells its successor. */
+static void test_the_pager_dies_at_a_removal(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	char disk[LAUNCH_UUID_LEN + 1];
+
+	snprintf(disk, sizeof(disk), "%s", s->disk);
+	fakes.refuse[FAKE_PAGER][PAGER_DISK_REMOVE] = -EIO; /* it does nothing, */
+	fakes.hold[FAKE_PAGER][PAGER_DISK_REMOVE] = true;   /* and says nothing */
+	registry_destroy(w->reg, s, &alice, "");
+	until(w, fakes.asked[FAKE_PAGER][PAGER_DISK_REMOVE] == 1);
+	fakes_lose(FAKE_PAGER);
+	bring_down(w);
+	fakes_obey();
+	assert_true(fakes_have(FAKE_DISKS, disk));
+	fakes.away[FAKE_PAGER] = false;
+	bring_up(w);
+	until(w, !fakes_have(FAKE_DISKS, disk));
+}
+
+/* An engine that boots is offered its disk before it is there. */
+static void test_a_machine_that_is_not_made_keeps_no_export(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &alice);
+	struct err e = { 0 };
+
+	w->fake.refuse_spawn = -EIO;
+	assert_int_equal(sandbox_start(s, &alice, &e), 0);
+	until(w, s->status == SBX_FAILED);
+	spin(w);
+	assert_int_equal(fakes.nset[FAKE_EXPORTS], 0);
+}
+
 /* Comparing runs machines of its own: they go with the daemon, in an orderly end. */
 static void end(void *arg)
 {
@@ -324,6 +359,8 @@ int main(void)
 		T(test_pager_dies_at_attach),
 		T(test_removed_while_the_store_is_away),
 		T(test_removed_while_the_pager_is_away),
+		T(test_the_pager_dies_at_a_removal),
+		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
 	};
 
