@@ -257,18 +257,20 @@ static bool attrs_same(const struct attrs *x, const struct attrs *y)
 	       !strcmp(x->env ? x->env : "", y->env ? y->env : "");
 }
 
-/* A machine that goes on from a snapshot is of that snapshot's shape, and has its limits until others are written. */
-static int take_origin(struct sandbox *s, const struct cfs_who *who, struct err *e)
+/* A machine that goes on from a snapshot is of that snapshot's shape, and has its limits until others are written. The
+ * name is looked up once, here, where it is known who asks; a start goes by the uuid. On failure nothing has changed. */
+int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defaults, struct err *e)
 {
 	struct snapshot *p = NULL;
 
-	s->parent[0] = s->parent_uuid[0] = '\0';
-	if (strncmp(s->attrs.from, from_snapshot, strlen(from_snapshot)) != 0)
+	if (strncmp(s->attrs.from, from_snapshot, strlen(from_snapshot)) != 0) {
+		s->parent[0] = s->parent_uuid[0] = '\0';
 		return 0;
+	}
 	p = registry_find_snapshot(s->reg, s->attrs.from + strlen(from_snapshot));
 	if (!p)
 		return err_set(e, -ENOENT, "sandbox %s: from: the snapshot is gone", s->name);
-	if (who->uid && who->uid != snapshot_owner(p).uid)
+	if (who->uid && who->uid != snapshot_owner(p).uid && !(of_defaults && !snapshot_owner(p).uid))
 		return err_set(e, -EPERM,
 			       "sandbox %s: from: snapshot %s is uid %u's; only its owner and root may use it", s->name,
 			       snapshot_name(p), snapshot_owner(p).uid);
@@ -280,8 +282,11 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 		       struct err *e)
 {
 	struct attrs old = { 0 };
+	char parent[sizeof(s->parent)], parent_uuid[sizeof(s->parent_uuid)];
 	int r;
 
+	memcpy(parent, s->parent, sizeof(parent));
+	memcpy(parent_uuid, s->parent_uuid, sizeof(parent_uuid));
 	if (!may_write(s, a)) {
 		r = err_set(e, -EBUSY, "sandbox %s: %s%s cannot change once it has started; %s", s->name,
 			    is_number(a) ? "limits/" : "", attr_table[a].name,
@@ -295,12 +300,12 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 		if (r < 0 && e->code)
 			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
 	}
-	if (!r && a == ATTR_FROM && (r = take_origin(s, who, e)) < 0) {
+	if (!r && a == ATTR_FROM && (r = attrs_take_origin(s, who, false, e)) < 0) {
 		attrs_fini(&s->attrs);
 		s->attrs = old;
 		goto fail;
 	}
-	if (!r && attrs_same(&old, &s->attrs)) {
+	if (!r && attrs_same(&old, &s->attrs) && !strcmp(parent_uuid, s->parent_uuid)) {
 		attrs_fini(&old);
 		return 0;
 	}
@@ -311,6 +316,8 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 			attrs_fini(&s->attrs);
 			s->attrs = old;
 			old.env = NULL;
+			memcpy(s->parent, parent, sizeof(parent));
+			memcpy(s->parent_uuid, parent_uuid, sizeof(parent_uuid));
 		}
 	}
 	attrs_fini(&old);

@@ -9,22 +9,12 @@
 
 #define STOP_SLACK_NS (5ull * 1000000000ull) /* beyond the grace: then the engine is killed whatever the box says */
 
-static void tell_pager(struct registry *r, int type, const char *id)
-{
-	struct ask a;
-
-	ask_init(&a);
-	ask_str(&a, id);
-	ask_pager(r, type, &a, NULL, NULL); /* a pager that is away learns it when it is back: relink.c */
-}
-
 /* The engine is gone: nobody touches its memory and its disk any more. */
 static void let_go_of_pager(struct sandbox *s)
 {
 	if (!s->machine[0])
 		return;
-	tell_pager(s->reg, PAGER_DETACH, s->machine);
-	tell_pager(s->reg, PAGER_DISK_UNEXPORT, s->machine);
+	pager_let_go(s->reg, s->machine, GO_MEMORY | GO_EXPORT);
 	s->attached = false;
 }
 
@@ -39,7 +29,7 @@ static bool starts_again(struct sandbox *s)
 		return false;
 	log_warn("sandbox=%s uuid=%s event=warm-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
 		 s->down_words);
-	tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
+	pager_let_go(s->reg, s->disk, GO_DISK);
 	s->disk[0] = s->origin[0] = '\0';
 	return sandbox_start(s, NULL, &e) == 0;
 }
@@ -52,7 +42,7 @@ static void settle(struct sandbox *s)
 	loop_del(s->reg->loop, &s->life_timer);
 	if (s->gone) {
 		if (s->disk[0])
-			tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
+			pager_let_go(s->reg, s->disk, GO_DISK);
 		registry_remove_dir(s->reg, s->uuid);
 		sandbox_changed(s);
 		snapshots_sweep(s->reg);
@@ -61,10 +51,14 @@ static void settle(struct sandbox *s)
 	if (s->unproven && starts_again(s))
 		return;
 	if (s->disk[0] && s->disk_unused) {
-		tell_pager(s->reg, PAGER_DISK_REMOVE, s->disk);
+		pager_let_go(s->reg, s->disk, GO_DISK);
 		s->disk[0] = s->origin[0] = '\0';
 	} else if (s->disk[0]) {
-		tell_pager(s->reg, PAGER_DISK_SYNC, s->disk);
+		struct ask a;
+
+		ask_init(&a);
+		ask_str(&a, s->disk);
+		ask_pager(s->reg, PAGER_DISK_SYNC, &a, NULL, NULL); /* a host that fails soon may cost it, no more */
 	}
 	s->disk_unused = false;
 	/* What was said on the way down stands in down_words; "" is an orderly stop. */

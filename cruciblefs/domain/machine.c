@@ -312,6 +312,8 @@ static void offer_disk(struct machine_making *k)
 	c = ask_pager(k->reg, PAGER_DISK_EXPORT, &a, on_export, k);
 	if (c < 0)
 		made(k, c, "offering it its disk", strerror(-c));
+	else
+		k->m->exported = true;
 }
 
 static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, struct msg *msg)
@@ -410,6 +412,8 @@ struct machine *machine_free(struct machine *m)
 	m->link = boxlink_free(m->link);
 	if (m->spawned)
 		machine_kill(m->reg, m->id);
+	if (m->exported)
+		pager_let_go(m->reg, m->id, GO_EXPORT);
 	registry_remove_dir(m->reg, m->id);
 	free(m->unenforced);
 	free(m);
@@ -466,7 +470,7 @@ int machine_give(struct machine *m, struct sandbox *s, struct err *e)
 	m->unenforced = NULL;
 	boxlink_give(m->link, s);
 	m->link = NULL;
-	m->spawned = false;
+	m->spawned = m->exported = false;
 	machine_free(m);
 	return 0;
 }

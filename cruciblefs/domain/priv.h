@@ -160,6 +160,8 @@ struct registry {
 	uint32_t warm_disk_mib;
 	char (*strays)[LAUNCH_UUID_LEN + 1];
 	size_t nstrays;
+	bool strays_changed;
+	loop_id strays_timer;
 	struct attrs defaults;
 	struct engine_info engine;
 	struct waitq journal_waitq;
@@ -225,6 +227,9 @@ void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */
 void attrs_fini(struct attrs *a);
 int attrs_to_json(const struct attrs *a, struct json_object *o);
+/* `from` names a snapshot: of which uuid, if @who may use it. @of_defaults: root wrote it there for everybody, so one of
+ * root's is everybody's. -ENOENT, -EPERM. */
+int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defaults, struct err *e);
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 /* -- start.c */
 int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */

@@ -182,8 +182,10 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 		k = registry_load_defaults(r, e);
 	if (!k)
 		k = journal_open(r, e);
-	if (!k)
+	if (!k) {
+		strays_load(r);
 		k = registry_load(r, e);
+	}
 	if (!k)
 		k = snapshots_load(r, e);
 	if (k < 0) {
@@ -316,6 +318,8 @@ int registry_create_from(struct registry *r, const char *name, struct snapshot *
 		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
 	if (k < 0 || !s)
 		return k;
+	if (!p)
+		k = attrs_take_origin(s, who, true, e);
 	if (p) {
 		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);
 		snprintf(s->parent, sizeof(s->parent), "%s", p->name);

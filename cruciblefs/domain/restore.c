@@ -36,7 +36,7 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 {
 	struct sandbox *s = sandbox_ref(o->s);
 	struct snapshot *p = snapshot_ref(o->p);
-	bool given = revive_given(o->v), cold = p->hidden && !given, kept = revive_blames(o->v);
+	bool given = revive_given(o->v), cold = p->hidden && !given, unreadable = revive_unreadable(o->v);
 	struct err e = { 0 };
 
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
@@ -46,7 +46,7 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 	 * loads no more must not be in every start's way. */
 	if (p->hidden && p->failed_loads >= FAILED_LOADS_MAX && !p->gone) {
 		snapshot_destroy(p, NULL);
-	} else if (kept && (code == -EBADMSG || code == -ENOENT)) {
+	} else if (unreadable) {
 		if (p->hidden)
 			snapshot_destroy(p, NULL); /* made anew */
 		else

@@ -39,7 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	bool hold, given, failed, let_go;
-	bool blames; /* a part of the snapshot could not be had */
+	bool unreadable;	       /* revive_unreadable() */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
 	unsigned asked;		       /* answers that are on their way, and calls of ours on the stack */
@@ -61,15 +61,6 @@ static void release(struct revival *v)
 	snapshots_sweep(r); /* it may have been removed meanwhile */
 }
 
-static void tell_pager(struct revival *v, int type)
-{
-	struct ask a;
-
-	ask_init(&a);
-	ask_str(&a, v->id);
-	ask_pager(v->reg, type, &a, NULL, NULL);
-}
-
 static void unlist(struct revival *v)
 {
 	struct revival **at = &v->reg->revivals;
@@ -89,12 +80,8 @@ struct revival *revive_free(struct revival *v)
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
-		if (v->attached)
-			tell_pager(v, PAGER_DETACH);
-		if (v->exported)
-			tell_pager(v, PAGER_DISK_UNEXPORT);
-		if (v->disk)
-			tell_pager(v, PAGER_DISK_REMOVE);
+		pager_let_go(v->reg, v->id,
+			     (v->attached ? GO_MEMORY : 0) | (v->exported ? GO_EXPORT : 0) | (v->disk ? GO_DISK : 0));
 	}
 	v->asked--;
 	release(v);
@@ -121,6 +108,8 @@ static bool answered(struct revival *v, int code, const char *step, const char *
 		return false;
 	}
 	if (code < 0) {
+		/* Of FIRST, these are template, disk and state; the machine comes by on_machine(). */
+		v->unreadable = (v->missing & FIRST) && (code == -EBADMSG || code == -ENOENT);
 		fail(v, code, step, words);
 		return false;
 	}
@@ -305,7 +294,6 @@ static void on_template(void *arg, int code, const char *words, struct wire_rd *
 	struct revival *v = arg;
 	size_t left = wire_left(r);
 
-	v->blames |= code < 0;
 	if (!answered(v, code, "its memory", words))
 		return;
 	if (m->nfds < 1 || left < 4 || buf_add(&v->ranges, wire_raw(r, left), left) < 0) {
@@ -322,7 +310,6 @@ static void on_disk(void *arg, int code, const char *words, struct wire_rd *r, s
 
 	(void)r;
 	(void)m;
-	v->blames |= code < 0;
 	if (answered(v, code, "its disk", words))
 		got(v, NEED_DISK);
 }
@@ -369,7 +356,6 @@ static void on_state(void *arg, int code, const char *words, struct wire_rd *r, 
 	struct revival *v = arg;
 
 	(void)r;
-	v->blames |= code < 0;
 	if (!answered(v, code, "its state", words))
 		return;
 	if (m->nfds < 1) {
@@ -510,9 +496,9 @@ const struct snapshot *revive_snapshot(const struct revival *v)
 	return v->p;
 }
 
-bool revive_blames(const struct revival *v)
+bool revive_unreadable(const struct revival *v)
 {
-	return v->blames;
+	return v->unreadable;
 }
 
 bool revive_given(const struct revival *v)

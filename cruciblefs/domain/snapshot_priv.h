@@ -121,7 +121,10 @@ uint64_t warm_memory_mib(const struct registry *r);
 bool warm_give_up(struct registry *r); /* one of them, for its memory; false: there is none */
 void warm_forget(struct registry *r, const struct snapshot *p);
 void warm_drain(struct registry *r);
-/* -- strays.c: what the daemon before us had of the pager, for a machine or a disk that is nobody's now */
+/* -- strays.c: what the pager has to let go of, of a machine or a disk that is nobody's now */
+enum { GO_MEMORY = 1, GO_EXPORT = 2, GO_DISK = 4 };
+void pager_let_go(struct registry *r, const char *id, unsigned what); /* now, or when the pager is back */
+void strays_load(struct registry *r);
 void strays_add(struct registry *r, const char *id);
 void strays_tell(struct registry *r); /* the pager is up: it lets go of them */
 void strays_free(struct registry *r);

@@ -290,9 +290,9 @@ static void choose(struct start *st)
 		return;
 	}
 	if (!strncmp(s->attrs.from, "snapshot:", strlen("snapshot:"))) {
-		/* By uuid where it is known: names can be used again. */
-		p = s->parent_uuid[0] ? snapshot_by_uuid(s->reg, s->parent_uuid)
-				      : registry_find_snapshot(s->reg, s->attrs.from + strlen("snapshot:"));
+		/* By uuid only: names can be used again, by others. The daemon's own work may be with removed ones. */
+		p = s->hidden ? snapshot_by_uuid(s->reg, s->parent_uuid)
+			      : registry_snapshot_by_uuid(s->reg, s->parent_uuid);
 		r = p ? s->disk_only ? 0 : snapshot_usable(p, &e)
 		      : err_set(&e, -ENOENT, "%s: no such snapshot; ls snapshots/ shows them", s->attrs.from);
 	} else if (!s->hidden) {

@@ -52,7 +52,7 @@ static const struct step {
 	{ FAKE_STORE, STORE_STATE, "its state", false },
 	{ FAKE_PAGER, PAGER_DISK_EXPORT, "offering it its disk", true },
 	{ FAKE_BOX, BOX_MEMORY, "putting its memory in place", true },
-	{ FAKE_PAGER, PAGER_ATTACH, "the pager does not take its memory", true },
+	{ FAKE_PAGER, PAGER_ATTACH, "telling the pager of its memory", true },
 	{ FAKE_BOX, BOX_LOAD, "loading its state", true },
 };
 
@@ -334,8 +334,9 @@ static void test_the_end_in_the_midst_of_preparing(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(at); i++) {
-		while (w->reg->first_snapshot)
-			snapshot_destroy(w->reg->first_snapshot, NULL);
+		for (struct snapshot *p = w->reg->first_snapshot; p; p = p->next)
+			snapshot_destroy(p, NULL);
+		until(w, !w->reg->first_snapshot);
 		prepare_on(w);
 		no_delays(false); /* it begins once the hold is there */
 		running(w, "a");

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "cruciblefs/domain/snapshot_priv.h"
@@ -68,6 +69,50 @@ static void test_from_of_a_stranger(void **state)
 	sandbox_start(c, &bob, &e);
 	until(w, c->status == SBX_READY || c->status == SBX_FAILED);
 	assert_string_not_equal(c->template, p->uuid);
+}
+
+/* What cannot be written down has not happened, to what it starts from neither. */
+static void test_from_that_is_not_saved(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *c = make(w, "c", &bob);
+	struct err e = { 0 };
+	struct snapshot *p = take(w, b, "p", &bob);
+	char path[128];
+
+	assert_non_null(take(w, b, "q", &bob));
+	assert_int_equal(sandbox_attr_store(c, ATTR_FROM, "snapshot:p", 10, &bob, &e), 0);
+	/* A directory in the way of the new file. */
+	snprintf(path, sizeof(path), "%s/sandboxes/%s/sandbox.json", w->dir, c->uuid);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_true(sandbox_attr_store(c, ATTR_FROM, "snapshot:q", 10, &bob, &e) < 0);
+	assert_string_equal(c->parent_uuid, p->uuid);
+	assert_string_equal(c->parent, "p");
+	assert_string_equal(c->attrs.from, "snapshot:p");
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* The defaults name a snapshot: who makes a sandbox must be allowed to use that one, unless it is root's. */
+static void test_defaults_from_a_snapshot(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *r = started(w, "r", &root_user), *s = NULL;
+	struct err e = { 0 };
+	struct snapshot *p = take(w, b, "s", &bob);
+
+	assert_int_equal(registry_default_store(w->reg, ATTR_FROM, "snapshot:s", 10, &root_user, &e), 0);
+	assert_int_equal(registry_create(w->reg, "x", &alice, &s, &e), -EPERM);
+	memset(&e, 0, sizeof(e));
+	assert_int_equal(registry_create(w->reg, "x", &bob, &s, &e), 0);
+	assert_string_equal(s->parent_uuid, p->uuid);
+	snapshot_destroy(p, &bob);
+	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), -ENOENT);
+	memset(&e, 0, sizeof(e));
+	until(w, !registry_find_snapshot(w->reg, "s"));
+	p = take(w, r, "s", &root_user);
+	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), 0);
+	assert_string_equal(s->parent_uuid, p->uuid);
 }
 
 /* The box thawed by itself while the pager copied: what was copied is of no instant. */
@@ -238,6 +283,41 @@ static void test_removed_while_the_pager_is_away(void **state)
 	assert_false(fakes_have(FAKE_DISKS, disk));
 }
 
+/* It dies when it was asked to remove the disk and had not answered; the next daemon tells its successor. */
+static void test_the_pager_dies_at_a_removal(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	char disk[LAUNCH_UUID_LEN + 1];
+
+	snprintf(disk, sizeof(disk), "%s", s->disk);
+	fakes.refuse[FAKE_PAGER][PAGER_DISK_REMOVE] = -EIO; /* it does nothing, */
+	fakes.hold[FAKE_PAGER][PAGER_DISK_REMOVE] = true;   /* and says nothing */
+	registry_destroy(w->reg, s, &alice, "");
+	until(w, fakes.asked[FAKE_PAGER][PAGER_DISK_REMOVE] == 1);
+	fakes_lose(FAKE_PAGER);
+	bring_down(w);
+	fakes_obey();
+	assert_true(fakes_have(FAKE_DISKS, disk));
+	fakes.away[FAKE_PAGER] = false;
+	bring_up(w);
+	until(w, !fakes_have(FAKE_DISKS, disk));
+}
+
+/* An engine that boots is offered its disk before it is there. */
+static void test_a_machine_that_is_not_made_keeps_no_export(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = make(w, "a", &alice);
+	struct err e = { 0 };
+
+	w->fake.refuse_spawn = -EIO;
+	assert_int_equal(sandbox_start(s, &alice, &e), 0);
+	until(w, s->status == SBX_FAILED);
+	spin(w);
+	assert_int_equal(fakes.nset[FAKE_EXPORTS], 0);
+}
+
 /* Comparing runs machines of its own: they go with the daemon, in an orderly end. */
 static void end(void *arg)
 {
@@ -269,6 +349,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		T(test_from_of_a_stranger),
+		T(test_from_that_is_not_saved),
+		T(test_defaults_from_a_snapshot),
 		T(test_thawed_while_copying),
 		T(test_one_that_cannot_be_stored),
 		T(test_removed_ones_count),
@@ -277,6 +359,8 @@ int main(void)
 		T(test_pager_dies_at_attach),
 		T(test_removed_while_the_store_is_away),
 		T(test_removed_while_the_pager_is_away),
+		T(test_the_pager_dies_at_a_removal),
+		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
 	};
 
