@@ -57,6 +57,7 @@ enum pager_type {
 	PAGER_CAPTURE_BEGIN,
 	/* {str machine, str snapshot, str disk ("": none)}: the machine is paused. Copies the pages that it has of its own
 	 * (written since its mapping was made) into the template, and freezes the disk as snapshot @snapshot's.
+	 * Of a machine that has a template and no userfaultfd the new one is filled, too: it may go on with it at once.
 	 * -> {u64 pages, u64 ns, u32 n, n ranges as in TEMPLATE} fd0: a memfd with one bit a page of what was captured.
 	 * On failure nothing has changed: the template is empty, the disk as before. */
 	PAGER_CAPTURE,

@@ -235,6 +235,12 @@ int pg_page_put(struct pg_template *t, uint32_t page, uint32_t n, const void *pa
 	return 0;
 }
 
+void pg_template_unpin(struct pg_template *t)
+{
+	t->whole -= t->pinned;
+	t->pinned = false;
+}
+
 void pg_template_empty(struct pg_template *t)
 {
 	t->p->resident_pages -= t->nresident;

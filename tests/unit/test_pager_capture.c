@@ -463,6 +463,56 @@ static void test_killed_again_and_again_under_load(void **state)
 	rig_machine_free(&m);
 }
 
+/* -- without userfaultfd ------------------------------------------------------------------------------------- */
+
+/* The machine may go on with its new template before ATTACH was answered, or asked for: nothing of it is a hole, and
+ * nothing of it goes. */
+static void test_without_userfaultfd_it_can_go_on_at_once(void **state)
+{
+	static uint64_t seeds[PAGES];
+	struct rig_template t;
+	struct rig_machine m;
+	struct rig_reply y;
+	struct buf b;
+
+	(void)state;
+	for (uint32_t i = 0; i < PAGES; i++)
+		seeds[i] = i % 7 ? i + 1 : 0;
+	rig_store_pages(&rig, uuid[0], seeds, PAGES);
+	assert_int_equal(rig_template(&rig, uuid[0], PAGES, &t), 0);
+	rig_machine_new(&m, 1, &t, PAGES, false);
+	fd_close(&t.fd);
+	assert_int_equal(rig_machine_attach(&rig, &m, uuid[0]), 0);
+	seeds[3] = 4711;
+	rig_machine_write(&m, 3, 1, &seeds[3]);
+	buf_init(&b, 512);
+	wire_put_str(&b, uuid[1]);
+	wire_put_u64(&b, (uint64_t)PAGES * SNAP_PAGE_BYTES);
+	wire_put_str(&b, uuid[0]);
+	assert_int_equal(rig_ask(&rig, PAGER_CAPTURE_BEGIN, &b, NULL, 0, &y), 0);
+	t = (struct rig_template){ .fd = take_fd(&y.fds[0]), .pages = PAGES };
+	rig_close(&y);
+	wire_put_str(&b, m.id);
+	wire_put_str(&b, uuid[1]);
+	wire_put_str(&b, "");
+	assert_int_equal(rig_ask(&rig, PAGER_CAPTURE, &b, NULL, 0, &y), 0);
+	rig_close(&y);
+	rig_machine_map(&m, &t, false);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0); /* in vain */
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_int_equal(rig_machine_attach(&rig, &m, uuid[1]), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0);
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_true(rig_stat(&rig, uuid[1], "resident_bytes") > PAGES / 2 * SNAP_PAGE_BYTES);
+	/* Without it the template is as any other. */
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, m.id), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0);
+	assert_true(rig_stat(&rig, uuid[1], "resident_bytes") < PAGES / 2 * SNAP_PAGE_BYTES);
+	fd_close(&t.fd);
+	buf_fini(&b);
+	rig_machine_free(&m);
+}
+
 /* -- disks -------------------------------------------------------------------------------------------------- */
 
 static int disk_ask(uint16_t type, const char *id, struct rig_reply *y)
@@ -541,6 +591,7 @@ int main(void)
 		T(test_a_killed_pager_is_taken_over_from),
 		T(test_pages_that_an_engine_made_are_not_taken_over),
 		T(test_killed_again_and_again_under_load),
+		T(test_without_userfaultfd_it_can_go_on_at_once),
 		T(test_the_disk_is_frozen_with_the_memory),
 	};
 
