@@ -66,7 +66,7 @@ enum pager_type {
 	PAGER_CAPTURED,
 	/* {str snapshot, u64 bytes, str parent, u8 stored} fds: the template (any descriptor of it) and, unless stored, the
 	 * bits of captured pages: to a pager that was restarted, before the machines of it are ATTACHed again. What the
-	 * template holds (SEEK_DATA) is kept. */
+	 * template holds (SEEK_DATA) is kept. -EPERM: not a template of a pager's, or that of another snapshot. */
 	PAGER_ADOPT,
 	PAGER_STORED, /* {str snapshot}: the snapstore has its memory and disk */
 	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. With

@@ -409,6 +409,29 @@ static void test_a_killed_pager_is_taken_over_from(void **state)
 	rig_machine_free(&fork2);
 }
 
+/* What a box hands over for a template is the pager's, but another snapshot's. */
+static void test_the_template_of_another_snapshot_is_not_adopted(void **state)
+{
+	static uint64_t seeds[2][PAGES];
+	struct rig_template t[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		for (uint32_t k = 0; k < PAGES; k++)
+			seeds[i][k] = k + 1 + 5000 * i;
+		rig_store_pages(&rig, uuid[i], seeds[i], PAGES);
+		assert_int_equal(rig_template_ask(&rig, uuid[i], PAGES, true, &t[i]), 0);
+	}
+	pager_rig_kill(&rig);
+	restart();
+	assert_int_equal(adopt(uuid[0], t[1].fd, "", -1), -EPERM);
+	check_fork(uuid[0], seeds[0]); /* it is made anew, from the store */
+	assert_int_equal(adopt(uuid[1], t[1].fd, "", -1), 0);
+	check_fork(uuid[1], seeds[1]);
+	fd_close(&t[0].fd);
+	fd_close(&t[1].fd);
+}
+
 /* An engine maps its template without userfaultfd, and reads: the kernel makes pages of zeros. */
 static void test_pages_that_an_engine_made_are_not_taken_over(void **state)
 {
@@ -589,6 +612,7 @@ int main(void)
 		T(test_captures_that_are_refused),
 		T(test_a_machine_that_died_changes_nothing),
 		T(test_a_killed_pager_is_taken_over_from),
+		T(test_the_template_of_another_snapshot_is_not_adopted),
 		T(test_pages_that_an_engine_made_are_not_taken_over),
 		T(test_killed_again_and_again_under_load),
 		T(test_without_userfaultfd_it_can_go_on_at_once),
