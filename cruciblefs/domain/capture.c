@@ -8,8 +8,8 @@
  *   CAPTURE  the pager: pages written since the mapping was made -> template, disk |
  *   MEMORY   the box: RAM becomes a private mapping of that template (re-base)     |
  *   THAW     the machine goes on                                                   |
- * and behind it ATTACH: the pager serves the new mapping (until it does, faults wait). From then on the snapshot can be
- * forked; ingest.c takes over.
+ * and beside THAW ATTACH: the pager serves the new mapping (until it does, faults wait; without userfaultfd none would,
+ * and THAW waits for its answer). From then on the snapshot can be forked; ingest.c takes over.
  *
  * Whatever fails between FREEZE and THAW is followed by THAW, and the machine goes on as it was: its old mapping is
  * there until MEMORY has answered, and what the pager has captured is a template of its own. A box that hears nothing
@@ -31,14 +31,19 @@
 /* Commands that are busy on four emulated vCPUs take up to 115 ms; the machine runs meanwhile. */
 #define FREEZE_MS 1000u
 
-enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
+enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, ATTACH, THAW, UNDO };
 
 /* For people: what it was at when it failed. */
 static const char *const step_words[] = {
-	[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
-	[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
-	[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
-	[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
+	[KNOW] = "looking at its memory",
+	[KNOWN] = "telling the pager of its memory",
+	[BEGIN] = "making a template",
+	[FREEZE] = "freezing it",
+	[CAPTURE] = "copying what it wrote",
+	[MEMORY] = "putting the template in place",
+	[ATTACH] = "telling the pager of its new memory",
+	[THAW] = "letting it go on",
+	[UNDO] = "letting it go on",
 };
 
 struct capture {
@@ -129,21 +134,26 @@ static void fail(struct capture *c, int code, const char *step, const char *word
 /* -- the steps -------------------------------------------------------------------------------------------------------
  */
 
+/* The pager is gone: its successor gets it (relink.c). Else its faults would wait for ever. */
+static void not_attached(struct sandbox *s, int code, const char *words)
+{
+	char text[256];
+
+	s->attached = false;
+	if (code == -EPIPE || code == -ENOTCONN || s->gone || !s->link)
+		return;
+	snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
+	sandbox_down(s, text);
+}
+
 static void on_attached(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 
 	(void)r;
 	(void)m;
-	/* The pager is gone: its successor gets it. Else its faults would wait for ever. */
-	if (code == -EPIPE) {
-		s->attached = false;
-	} else if (code < 0 && !s->gone && s->link) {
-		char text[256];
-
-		snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
-		sandbox_down(s, text);
-	}
+	if (code < 0)
+		not_attached(s, code, words);
 	sandbox_unref(s);
 }
 
@@ -158,11 +168,10 @@ int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint6
 	return code;
 }
 
-static int attach(struct capture *c, const char *template)
+static int attach(struct capture *c)
 {
 	int fds[3] = { c->uffd, c->mem, c->pagemap };
-	bool has_uffd = c->uffd >= 0;
-	int code = capture_attach(c->s, template, c->base, ram_bytes(c), &c->ranges, fds + !has_uffd, 2 + has_uffd);
+	int code = capture_attach(c->s, c->p->uuid, c->base, ram_bytes(c), &c->ranges, fds, 3);
 
 	drop_fds(c);
 	return code;
@@ -203,13 +212,15 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 {
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
-	enum step step = c->step;
+	enum step step = c->step, next = step + 1;
 
 	if (code == 0 && !s->link) {
 		code = -ENOTCONN;
 		words = "the machine is gone";
 	}
 	if (code < 0) {
+		if (step == ATTACH)
+			not_attached(s, code, words);
 		if (step == THAW || step == UNDO)
 			c->frozen = false;
 		if (step == UNDO)
@@ -242,12 +253,18 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		if (!code) {
 			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
 			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
-			code = attach(c, c->p->uuid);
+		}
+		if (!code && c->uffd >= 0) {
+			next = THAW;
+			code = attach(c);
 			if (code == -ENOTCONN) { /* as on_attached() */
 				s->attached = false;
 				code = 0;
 			}
 		}
+		break;
+	case ATTACH:
+		s->attached = true;
 		break;
 	case THAW:
 	case UNDO:
@@ -260,7 +277,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	if (code < 0)
 		fail(c, code, step_words[step], strerror(-code));
 	else
-		run(c, step + 1);
+		run(c, next);
 }
 
 static void run(struct capture *c, enum step step)
@@ -310,6 +327,14 @@ static void run(struct capture *c, enum step step)
 		ask_raw(&a, c->ranges.data, c->ranges.len);
 		ask_fd(&a, c->p->template_fd);
 		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
+		break;
+	case ATTACH:
+		code = ask_attach(s->reg,
+				  &(struct attach){ s->machine, c->p->uuid, c->base, ram_bytes(c), &c->ranges,
+						    (int[]){ c->mem, c->pagemap }, 2 },
+				  on_step, c);
+		drop_fds(c);
+		s->attached = s->attached && code == 0;
 		break;
 	case THAW:
 	case UNDO:
@@ -442,6 +467,9 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 	if (s->status != SBX_READY || !s->link)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: it is %s; only a running one can be frozen", s->name,
 			       sandbox_status_name(sandbox_status(s)));
+	if (s->template[0] && !s->attached) /* the pager was restarted: see relink.c */
+		return err_set(e, -EBUSY, "sandbox %s: snapshot: the pager is being told of its memory; try again",
+			       s->name);
 	if (s->capture)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: another one is under way", s->name);
 	for (struct snapshot *p = registry_next_snapshot(r, NULL); p; p = registry_next_snapshot(r, p))
