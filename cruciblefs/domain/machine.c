@@ -287,12 +287,24 @@ static void prepare(struct machine_making *k)
 		made(k, c, "preparing it", e.msg);
 }
 
+/* Its disk can be offered to another machine again. */
+static void unexport(struct registry *r, const char *id)
+{
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, id);
+	ask_pager(r, PAGER_DISK_UNEXPORT, &a, NULL, NULL);
+}
+
 static void on_export(void *arg, int code, const char *words, struct wire_rd *r, struct msg *msg)
 {
 	struct machine_making *k = arg;
 
 	(void)r;
 	(void)msg;
+	if (k->m)
+		k->m->exported = code == 0;
 	if (code < 0 || !k->m)
 		made(k, code, "offering it its disk", words);
 	else
@@ -310,6 +322,7 @@ static void offer_disk(struct machine_making *k)
 	ask_str(&a, k->disk);
 	ask_u32(&a, machine_engine_uid(k->m));
 	c = ask_pager(k->reg, PAGER_DISK_EXPORT, &a, on_export, k);
+	k->m->exported = c == 0; /* the pager works in order: what comes behind it takes it back */
 	if (c < 0)
 		made(k, c, "offering it its disk", strerror(-c));
 }
@@ -410,6 +423,8 @@ struct machine *machine_free(struct machine *m)
 	m->link = boxlink_free(m->link);
 	if (m->spawned)
 		machine_kill(m->reg, m->id);
+	if (m->exported)
+		unexport(m->reg, m->id);
 	registry_remove_dir(m->reg, m->id);
 	free(m->unenforced);
 	free(m);
@@ -466,7 +481,7 @@ int machine_give(struct machine *m, struct sandbox *s, struct err *e)
 	m->unenforced = NULL;
 	boxlink_give(m->link, s);
 	m->link = NULL;
-	m->spawned = false;
+	m->spawned = m->exported = false; /* down.c ends both */
 	machine_free(m);
 	return 0;
 }

@@ -33,7 +33,8 @@ struct machine {
 	bool plain; /* no limits of its own: any sandbox without any can take it */
 	bool has_slot;
 	uint32_t slot;
-	bool spawned; /* something of it may run */
+	bool spawned;  /* something of it may run */
+	bool exported; /* a disk is offered to it */
 	char *unenforced;
 	struct boxlink *link; /* IDLE */
 	/* Ends MAKING, once: 0, or -errno with words that name the step. Later, when its box ends: -ENOTCONN. May free
