@@ -27,7 +27,7 @@
 #include "base/err.h"
 
 #define SNAP_PAGE_BYTES	  4096u
-#define SNAP_WINDOW_PAGES 16u  /* 64 KiB: what one frame holds, at most */
+#define SNAP_WINDOW_PAGES 16u /* 64 KiB: what one frame holds, at most */
 #define SNAP_NODE_ENTRIES 512u
 #define SNAP_BLOB_MAX	  (16u * 1024 * 1024)
 #define SNAP_UUID_LEN	  36
@@ -67,9 +67,9 @@ struct snap_manifest {
 void snap_manifest_fini(struct snap_manifest *m);
 
 struct snap_counts {
-	uint64_t pages_seen;   /* put */
+	uint64_t pages_seen; /* put */
 	uint64_t pages_zero;
-	uint64_t pages_known;  /* in the store already */
+	uint64_t pages_known; /* in the store already */
 	uint64_t pages_new;
 	uint64_t bytes_stored; /* packs and indexes grew by */
 	uint64_t nodes_new;
@@ -90,7 +90,8 @@ int snap_blob_put(struct snap_batch *b, const void *data, size_t len, struct sna
 int snap_batch_commit(struct snap_batch *b, const struct snap_manifest *m, struct snap_counts *ret, struct err *e);
 struct snap_batch *snap_batch_abort(struct snap_batch *b); /* NULL is fine; edits that are open are dropped */
 
-/* -- manifests ------------------------------------------------------------------------------------------------------ */
+/* -- manifests ------------------------------------------------------------------------------------------------------
+ */
 
 int snap_manifest_read(struct snap *s, const char *uuid, struct snap_manifest *ret, struct err *e); /* -ENOENT */
 int snap_manifest_parse(const void *json, size_t len, struct snap_manifest *ret, struct err *e); /* untrusted; fuzzed */
@@ -98,7 +99,8 @@ int snap_manifest_parse(const void *json, size_t len, struct snap_manifest *ret,
 int snap_manifest_each(struct snap *s, bool (*fn)(void *arg, const char *uuid), void *arg, struct err *e);
 int snap_manifest_remove(struct snap *s, const char *uuid, struct err *e); /* the space is gc's to give back */
 
-/* -- reading -------------------------------------------------------------------------------------------------------- */
+/* -- reading --------------------------------------------------------------------------------------------------------
+ */
 
 struct snap_map; /* nodes are read when needed and kept in a bounded cache of the struct snap */
 int snap_map_open(struct snap *s, const struct snap_digest *root, uint64_t entries, struct snap_map **ret,
@@ -124,24 +126,26 @@ int snap_reader_fd(const struct snap_reader *r); /* readable when snap_reader_po
 /* Fill @pages (n * 4096 bytes, at least until @fn) with entries [index, index+n) of @m, n <= SNAP_WINDOW_PAGES; zeros
  * for snap_zero; absent ones are left alone, their bits set in *ret_absent at once. @fn is called once, from
  * snap_reader_poll(), never inside this. -EBUSY: @depth are under way. Looking at the map may read a node in place. */
-int snap_read(struct snap_reader *r, struct snap_map *m, uint64_t index, unsigned n, void *pages,
-	      uint32_t *ret_absent, snap_read_fn *fn, void *arg, struct err *e);
+int snap_read(struct snap_reader *r, struct snap_map *m, uint64_t index, unsigned n, void *pages, uint32_t *ret_absent,
+	      snap_read_fn *fn, void *arg, struct err *e);
 void snap_reader_poll(struct snap_reader *r);
 
-/* -- the whole ------------------------------------------------------------------------------------------------------ */
+/* -- the whole ------------------------------------------------------------------------------------------------------
+ */
 
 typedef bool snap_progress_fn(void *arg, uint64_t done, uint64_t total); /* false: stop with -ECANCELED */
 struct snap_report {
 	uint64_t pages, nodes, bytes_read;
-	uint64_t damaged;  /* digests that could not be read or differ */
-	char first[160];   /* words about the first of them */
+	uint64_t damaged; /* digests that could not be read or differ */
+	char first[160];  /* words about the first of them */
 };
 /* Read everything that @uuid (NULL: each manifest, and each frame of each pack) needs, check each page's digest.
  * Damage is in the report, not an error. */
 int snap_verify(struct snap *s, const char *uuid, snap_progress_fn *fn, void *arg, struct snap_report *ret,
 		struct err *e);
 /* Remove what no manifest reaches: packs below half live are rewritten, small ones joined, left-overs of crashes
- * removed. Readers go on. WRITE only, no batch open (-EBUSY). Needs room for what it rewrites: -ENOSPC loses nothing. */
+ * removed. Readers go on. WRITE only, no batch open (-EBUSY). Needs room for what it rewrites: -ENOSPC loses nothing.
+ */
 struct snap_gc {
 	uint64_t bytes_before, bytes_after, packs_before, packs_after, pages_dropped;
 };

@@ -274,8 +274,8 @@ static int mark(struct disk *k, struct chunk *c, uint64_t chunk_block, unsigned 
 	return 0;
 }
 
-/* What is frozen is its snapshot's: a machine that writes one file again and again between snapshots must not run full. A
- * guest's own file system is no larger than the limit. */
+/* What is frozen is its snapshot's: a machine that writes one file again and again between snapshots must not run full.
+ * A guest's own file system is no larger than the limit. */
 static int check_limit(const struct disk *k, unsigned fresh, struct err *e)
 {
 	const struct stack *s = k->stack;

@@ -56,7 +56,7 @@ static int take_name(struct json_object *o, const char *key, char out[SNAP_UUID_
 
 static int take_fields(struct json_object *o, struct ingest *in, struct err *e)
 {
-	static const char *const known[] = { "uuid",	     "parent",	   "base", "created_ns",  "memory_whole",
+	static const char *const known[] = { "uuid",	     "parent",	   "base", "created_ns", "memory_whole",
 					     "memory_bytes", "disk_bytes", "meta", NULL };
 	uint64_t memory = 0, disk = 0;
 	int r = json_known_keys(o, known, e);

@@ -17,7 +17,7 @@
 struct ingest {
 	char uuid[SNAP_UUID_LEN + 1], parent[SNAP_UUID_LEN + 1], base[SNAP_UUID_LEN + 1];
 	uint64_t created_ns, memory_pages, disk_blocks;
-	bool memory_whole; /* nothing of the base's memory shows */
+	bool memory_whole;	  /* nothing of the base's memory shows */
 	struct json_object *meta; /* owned */
 	int state, memory, bits;  /* owned; -1: none */
 	unsigned nlayers;
