@@ -25,9 +25,9 @@ struct config {
 	uint32_t logs_max_mib, logs_keep_days;
 	uint32_t spool_total_mib; /* output of all sandboxes together */
 	uint32_t max_snapshots_per_uid;
-	uint32_t pool_size;	   /* machines that are made before anybody wants them; 0: none */
-	uint32_t warm_size;	   /* of them, beside those: that go on from a profile's prepared snapshot, and wait warm */
-	uint32_t prepare;	   /* 1: profiles are booted once and sandboxes go on from there; 0: each boots */
+	uint32_t pool_size; /* machines that are made before anybody wants them; 0: none */
+	uint32_t warm_size; /* of them, beside those: that go on from a profile's prepared snapshot, and wait warm */
+	uint32_t prepare;   /* 1: profiles are booted once and sandboxes go on from there; 0: each boots */
 	uint32_t template_percent; /* of the host's memory: what snapshots nobody uses may keep in it */
 };
 

@@ -64,7 +64,8 @@ int registry_health_json(struct registry *r, struct buf *out)
 	if (r->trial == TRIAL_DONE && r->accel == ACCEL_TCG)
 		json_object_array_add(degraded,
 				      json_object_new_string("accel: software emulation (tcg); see accel_reason"));
-	ready = r->launcher && registry_peers_are_up(r) && json_object_array_length(profiles) && free_mib >= r->cfg->disk_floor_mib;
+	ready = r->launcher && registry_peers_are_up(r) && json_object_array_length(profiles) &&
+		free_mib >= r->cfg->disk_floor_mib;
 	json_object_object_add(o, "ready", json_object_new_boolean(ready));
 	json_object_object_add(o, "since", json_object_new_string(since));
 	json_object_object_add(o, "version", json_object_new_string(CRUCIBLE_VERSION));

@@ -137,7 +137,7 @@ struct registry {
 	struct sandbox *hidden; /* linked by next */
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
-	struct peer *pager; /* relink.c */
+	struct peer *pager;	  /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
 	struct fork *forks;    /* batches that come up */
@@ -230,7 +230,7 @@ int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */
 void start_began(struct sandbox *s);
 bool start_room_for(struct registry *r, uint32_t memory_mib); /* for what nobody has asked for yet */
-void start_cold(struct sandbox *s); /* a start that could not go on from a snapshot */
+void start_cold(struct sandbox *s);			      /* a start that could not go on from a snapshot */
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); /* at once; the rest behind */
 void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */
 /* -- down.c */

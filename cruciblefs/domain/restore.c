@@ -42,8 +42,8 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	restore_let_go(o);
 	p->failed_loads += given;
-	/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) A prepared one that
-	 * loads no more must not be in every start's way. */
+	/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) A prepared
+	 * one that loads no more must not be in every start's way. */
 	if (p->hidden && p->failed_loads >= FAILED_LOADS_MAX && !p->gone) {
 		snapshot_destroy(p, NULL);
 	} else if (kept && (code == -EBADMSG || code == -ENOENT)) {

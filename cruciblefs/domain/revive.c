@@ -39,7 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	bool hold, given, failed, let_go;
-	bool blames; /* a part of the snapshot could not be had */
+	bool blames;		       /* a part of the snapshot could not be had */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
 	unsigned asked;		       /* answers that are on their way, and calls of ours on the stack */

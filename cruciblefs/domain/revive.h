@@ -41,7 +41,8 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e);
 struct revival *revive_free(struct revival *v);
 const struct snapshot *revive_snapshot(const struct revival *v);
 bool revive_given(const struct revival *v);
-bool revive_blames(const struct revival *v); /* what failed was a part of the snapshot: its memory, its disk, its state */
+bool revive_blames(
+	const struct revival *v); /* what failed was a part of the snapshot: its memory, its disk, its state */
 
 /* The pager cannot serve machine @id any more, or its box is gone: whoever has it loses it. */
 void machine_lost(struct registry *r, const char *id, const char *words);
