@@ -293,6 +293,8 @@ static void on_export(void *arg, int code, const char *words, struct wire_rd *r,
 
 	(void)r;
 	(void)msg;
+	if (k->m)
+		k->m->exported = code == 0;
 	if (code < 0 || !k->m)
 		made(k, code, "offering it its disk", words);
 	else
@@ -310,10 +312,9 @@ static void offer_disk(struct machine_making *k)
 	ask_str(&a, k->disk);
 	ask_u32(&a, machine_engine_uid(k->m));
 	c = ask_pager(k->reg, PAGER_DISK_EXPORT, &a, on_export, k);
+	k->m->exported = c == 0; /* the pager works in order: what comes behind it takes it back */
 	if (c < 0)
 		made(k, c, "offering it its disk", strerror(-c));
-	else
-		k->m->exported = true;
 }
 
 static void on_slot(void *arg, int code, const char *words, struct wire_rd *r, struct msg *msg)

@@ -129,7 +129,7 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 			return r;
 		if (strlen(word) >= words[i].cap)
 			return err_set(e, -EINVAL, "%s: too long", words[i].key);
-		strcpy((char *)s + words[i].at, word);
+		snprintf((char *)s + words[i].at, words[i].cap, "%s", word);
 	}
 	r = json_get_bool(o, "hidden", &s->hidden, e);
 	if (!r)

@@ -142,7 +142,7 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 		if (!r && strlen(w) >= words[i].cap)
 			r = err_set(e, -EINVAL, "%s: too long", words[i].key);
 		if (!r)
-			strcpy((char *)p + words[i].at, w);
+			snprintf((char *)p + words[i].at, words[i].cap, "%s", w);
 	}
 	for (size_t i = 0; !r && i < ARRAY_LEN(numbers); i++) {
 		uint64_t n = 0;
@@ -182,7 +182,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 	AUTO_FREE char *text = NULL;
 	AUTO_JSON *o = NULL;
 	AUTO_FD dir = openat(r->snapshots_fd, uuid, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	size_t len;
+	size_t len = 0;
 	int k;
 
 	if (!p)

@@ -54,7 +54,7 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 	json_object_object_add(sizes, "pages_shared", json_object_new_uint64(p->shared_pages));
 	json_object_object_add(sizes, "pages_changed", json_object_new_uint64(p->captured_pages));
 	json_object_object_add(o, "sizes", sizes);
-	json_object_object_add(o, "pause_ms", json_object_new_double((double)(p->pause_ns / 1000) / 1000.0));
+	json_object_object_add(o, "pause_ms", json_object_new_double((double)p->pause_ns / 1e6));
 	if (!p->inherited || json_parse(p->inherited, strlen(p->inherited), &list, &e) < 0)
 		list = json_object_new_array();
 	json_object_object_add(o, "inherited", list);

@@ -190,6 +190,10 @@ static void make_disk(struct start *st)
 	struct ask a;
 	int k = registry_make_uuid(s->disk);
 
+	if (k < 0) {
+		start_fail(st, k, "making its disk", strerror(-k));
+		return;
+	}
 	ask_init(&a);
 	ask_str(&a, s->disk);
 	ask_u64(&a, ENGINE_DISK_BYTES);
@@ -250,9 +254,9 @@ void start_cold(struct sandbox *s)
 	struct start *st = NULL;
 	int r = new_start(s, &st, &e);
 
-	if (!r && !s->disk[0])
+	if (!r && st && !s->disk[0])
 		r = open_profile(s, &st->profile, &e);
-	if (r == 0)
+	if (r == 0 && st)
 		begin(st);
 	else if (s->start)
 		start_fail(s->start, r, "start", e.msg);
@@ -423,7 +427,7 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	r = admit(s, e);
 	if (!r)
 		r = new_start(s, &st, e);
-	if (r < 0)
+	if (r < 0 || !st)
 		return r;
 	if (!s->disk[0] && !strncmp(s->attrs.from, "profile:", strlen("profile:"))) {
 		r = open_profile(s, &st->profile, e);

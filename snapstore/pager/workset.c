@@ -88,13 +88,15 @@ void pg_workset_detached(struct pg_machine *m)
 int pg_workset_list(struct pg_template *t, int *ret_fd, struct err *e)
 {
 	AUTO_FD fd = -1;
-	AUTO_FREE uint64_t *seen = calloc(bits_words(t->pages), 8);
-	AUTO_FREE uint32_t *pages = malloc(PG_WORKSET_MAX * sizeof(*pages));
+	AUTO_FREE uint64_t *seen = NULL;
+	AUTO_FREE uint32_t *pages = NULL;
 	uint32_t n = 0;
 	int r;
 
 	if (t->touch != PG_RECORDED)
 		return err_set(e, -EAGAIN, "snapshot %s: its working set is not known yet", t->snapshot);
+	seen = calloc(bits_words(t->pages), 8);
+	pages = malloc(PG_WORKSET_MAX * sizeof(*pages));
 	if (!seen || !pages)
 		return err_set(e, -ENOMEM, "working set: no memory");
 	for (uint32_t i = 0; i < t->ntouched; i++) {

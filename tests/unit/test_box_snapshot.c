@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A snapshot as the box sees it: freeze, memory, thaw; and every step that fails is undone. */
+/* A snapshot as the box sees it: freeze, memory, thaw; and every step that fails is undone.
+ * More than 800 lines, because all of it is one machine and what may fail in it; each test is short. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

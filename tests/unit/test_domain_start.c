@@ -135,6 +135,34 @@ static void test_without_its_pages_it_boots(void **state)
 	assert_false(fakes_traced("P:TEMPLATE ")); /* it is not asked for again */
 }
 
+/* One that is stopped while its machine is made: its disk can be offered to the next one. */
+static void test_a_stop_takes_the_offer_back(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s;
+	struct err e = { 0 };
+
+	boxes_play(w);
+	for (int held = 0; held < 2; held++) {
+		s = make(w, held ? "b" : "a");
+		fakes.hold[FAKE_PAGER][PAGER_DISK_EXPORT] = held; /* the answer has come, or not yet */
+		w->fake.refuse_spawn = held ? 0 : -EAGAIN;
+		assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+		spin(w);
+		if (held)
+			assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
+		fakes_answer(FAKE_PAGER, PAGER_DISK_EXPORT);
+		until(w, sandbox_status(s) == (held ? SBX_STOPPED : SBX_FAILED));
+		assert_int_equal(fakes.nset[FAKE_DISKS], held + 1);
+		spin(w);
+		assert_int_equal(fakes.nset[FAKE_EXPORTS], held);
+		w->fake.refuse_spawn = 0;
+		assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+		until(w, sandbox_status(s) == SBX_READY);
+		assert_int_equal(fakes.nset[FAKE_EXPORTS], held + 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +170,7 @@ int main(void)
 						world_teardown),
 		cmocka_unit_test_setup_teardown(test_a_missing_engine_is_no_damage, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_what_loads_no_more_is_made_anew, world_setup, world_teardown),
+		cmocka_unit_test_setup_teardown(test_a_stop_takes_the_offer_back, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_without_its_pages_it_boots, world_setup, world_teardown),
 	};
 

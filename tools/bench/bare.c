@@ -295,7 +295,7 @@ int bare_script(struct bare *b, const char *text, struct err *e)
 
 static int send_monitor(int to, const char *text, int fd)
 {
-	struct iovec v = { (void *)(uintptr_t)text, strlen(text) };
+	struct iovec v = { (char *)text, strlen(text) };
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 
@@ -320,6 +320,7 @@ int bare_monitor(struct bare *b, const char *json, int fd, char *ret, size_t cap
 	int r = send_monitor(b->port[BARE_MONITOR], json, fd);
 	size_t have = 0;
 
+	memset(ret, 0, cap);
 	if (r < 0)
 		return err_set(e, r, "a bare machine's monitor: %s", strerror(-r));
 	for (;;) {

@@ -16,6 +16,7 @@ uint64_t memory_available(void)
 	char line[256];
 
 	while (f && fgets(line, sizeof(line), f))
+		/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote it */
 		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
 			break;
 	if (f)
@@ -34,6 +35,7 @@ void memory_of_engine(pid_t pid, uint64_t ram_bytes, uint64_t *guest, uint64_t *
 	snprintf(path, sizeof(path), "/proc/%d/smaps", (int)pid);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
+		/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote it */
 		if (sscanf(line, "%llx-%llx %*s %llx", &from, &to, &offset) == 3) {
 			/* A memfd, or the file of a bare machine. Its offset tells where the RAM begins: before it may
 			 * lie ranges of zeros that are anonymous. */
@@ -42,6 +44,7 @@ void memory_of_engine(pid_t pid, uint64_t ram_bytes, uint64_t *guest, uint64_t *
 				end = begin + ram_bytes;
 			}
 			in_guest = from >= begin && from < end;
+			/* NOLINTNEXTLINE(cert-err34-c): the kernel wrote it */
 		} else if (sscanf(line, "Anonymous: %llu kB", &kib) == 1) {
 			*(in_guest ? guest : engine) += kib * 1024u;
 		}
