@@ -258,7 +258,8 @@ static bool attrs_same(const struct attrs *x, const struct attrs *y)
 }
 
 /* A machine that goes on from a snapshot is of that snapshot's shape, and has its limits until others are written. The
- * name is looked up once, here, where it is known who asks; a start goes by the uuid. On failure nothing has changed. */
+ * name is looked up once, here, where it is known who asks; a start goes by the uuid. On failure nothing has changed.
+ */
 int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defaults, struct err *e)
 {
 	struct snapshot *p = NULL;

@@ -60,6 +60,7 @@ struct machine;
 struct snapshot;
 struct prepare;
 struct ingest;
+struct diff;
 struct fork;
 struct peer;
 
@@ -137,12 +138,13 @@ struct registry {
 	struct sandbox *hidden; /* linked by next */
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
-	struct peer *pager; /* relink.c */
+	struct peer *pager;	  /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
-	struct fork *forks;	    /* batches that come up */
-	struct ingest *ingest;	    /* one is on its way into the store */
-	loop_id ingest_timer;
+	struct fork *forks;    /* batches that come up */
+	struct ingest *ingest; /* one is on its way into the store */
+	loop_id ingest_timer, sweep_timer;
+	struct diff *diffs; /* the first one runs, the others wait */
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
@@ -227,15 +229,15 @@ void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */
 void attrs_fini(struct attrs *a);
 int attrs_to_json(const struct attrs *a, struct json_object *o);
-/* `from` names a snapshot: of which uuid, if @who may use it. @of_defaults: root wrote it there for everybody, so one of
- * root's is everybody's. -ENOENT, -EPERM. */
+/* `from` names a snapshot: of which uuid, if @who may use it. @of_defaults: root wrote it there for everybody, so one
+ * of root's is everybody's. -ENOENT, -EPERM. */
 int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defaults, struct err *e);
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
 /* -- start.c */
 int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */
 void start_began(struct sandbox *s);
 bool start_room_for(struct registry *r, uint32_t memory_mib); /* for what nobody has asked for yet */
-void start_cold(struct sandbox *s); /* a start that could not go on from a snapshot */
+void start_cold(struct sandbox *s);			      /* a start that could not go on from a snapshot */
 int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e); /* at once; the rest behind */
 void start_let_go(struct sandbox *s); /* a start on its way is not wanted any more; none is fine */
 /* -- down.c */

@@ -344,6 +344,59 @@ static void test_shutdown_during_a_diff(void **state)
 	assert_int_equal(fake_box_count(), 0);
 }
 
+static void test_shutdown_during_a_trim(void **state)
+{
+	struct world *w = *state;
+	bool down = false;
+
+	w->cfg.prepare = 1;
+	fakes.runs_commands = true;
+	no_delays(true);
+	fakes.hold[FAKE_BOX][BOX_TRIM] = true;
+	started(w, "a", &alice);
+	until(w, fakes.asked[FAKE_BOX][BOX_TRIM] == 1);
+	assert_int_equal(fake_box_count(), 2);
+	registry_shutdown(w->reg, end, &down);
+	until(w, down);
+	assert_int_equal(fake_box_count(), 0);
+}
+
+/* The store says when it has removed one; until then the snapshot is not forgotten here. */
+static void test_the_store_does_not_remove(void **state)
+{
+	static const int codes[] = { -EBUSY, -EPIPE };
+
+	for (size_t i = 0; i < 2; i++) {
+		struct world *w = *state;
+		struct sandbox *s = started(w, "a", &alice);
+		struct snapshot *p = take(w, s, "s", &alice);
+		char uuid[LAUNCH_UUID_LEN + 1];
+
+		snprintf(uuid, sizeof(uuid), "%s", p->uuid);
+		until(w, p->status == SNAPSHOT_READY);
+		registry_destroy(w->reg, s, &alice, "");
+		spin(w);
+		memset(fakes.asked, 0, sizeof(fakes.asked));
+		fakes.refuse[FAKE_STORE][STORE_REMOVE] = codes[i];
+		fakes.hold[FAKE_STORE][STORE_REMOVE] = true;
+		snapshot_destroy(p, &alice);
+		until(w, fakes.asked[FAKE_STORE][STORE_REMOVE] == 1);
+		if (codes[i] == -EPIPE)
+			fakes_lose(FAKE_STORE);
+		else
+			fakes_answer(FAKE_STORE, STORE_REMOVE);
+		spin(w);
+		assert_ptr_equal(snapshot_by_uuid(w->reg, uuid), p);
+		fakes_obey();
+		if (codes[i] == -EPIPE)
+			fakes_up(FAKE_STORE, false);
+		else
+			snapshots_sweep(w->reg); /* 5 s later by itself */
+		until(w, !snapshot_by_uuid(w->reg, uuid));
+		assert_false(fakes_have(FAKE_STORED, uuid));
+	}
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 int main(void)
 {
@@ -362,6 +415,8 @@ int main(void)
 		T(test_the_pager_dies_at_a_removal),
 		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
+		T(test_shutdown_during_a_trim),
+		T(test_the_store_does_not_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
