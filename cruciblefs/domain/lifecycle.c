@@ -173,6 +173,7 @@ void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 	r->shutdown_by_ns = now_ns() + STORING_NS;
 	loop_timer(r->loop, r->shutdown_by_ns, check, r, &r->shutdown_timer);
 	prepare_end(r);
+	diffs_end(r);
 	workers_stop(r);
 	pool_drain(r);
 	for (struct sandbox *s = r->first; s; s = next) {

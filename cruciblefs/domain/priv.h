@@ -144,6 +144,7 @@ struct registry {
 	struct fork *forks;    /* batches that come up */
 	struct ingest *ingest; /* one is on its way into the store */
 	loop_id ingest_timer, sweep_timer;
+	loop_id diffs_timer;
 	struct diff *diffs; /* the first one runs, the others wait */
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;

@@ -92,6 +92,8 @@ int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint6
 		   const int *fds, size_t nfds);
 /* -- fork.c */
 void forks_end(struct registry *r); /* the daemon ends */
+/* -- diff.c */
+void diffs_end(struct registry *r); /* the daemon ends: they have failed */
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
@@ -106,7 +108,7 @@ struct snapshot *prepared_default(struct registry *r); /* one of the default pro
 void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
-bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
+bool registry_anybody_starts(const struct registry *r); /* a sandbox of somebody's is being brought up */
 void pool_fill(struct registry *r);			/* soon, behind */
 void pool_wanted(struct registry *r);			/* a machine was just asked for: not now, then soon */
 unsigned pool_ready(const struct registry *r);
