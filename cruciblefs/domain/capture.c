@@ -472,11 +472,15 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 			       s->name);
 	if (s->capture)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: another one is under way", s->name);
-	for (struct snapshot *p = registry_next_snapshot(r, NULL); p; p = registry_next_snapshot(r, p))
-		own += p->owner.uid == who->uid;
+	/* Removed ones that something still stands on take as much room. */
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next)
+		own += !p->hidden && !p->removing && p->owner.uid == who->uid;
 	if (who->uid && own >= r->cfg->max_snapshots_per_uid)
-		return err_set(e, -EDQUOT, "sandbox %s: snapshot: uid %u has %zu, its limit (max_snapshots_per_uid)",
-			       s->name, who->uid, own);
+		return err_set(
+			e, -EDQUOT,
+			"sandbox %s: snapshot: uid %u has %zu, its limit (max_snapshots_per_uid), with those that "
+			"were removed while a sandbox stands on them",
+			s->name, who->uid, own);
 	if (host_disk_free_mib(r->store_fd, &free_mib) == 0 && free_mib < r->cfg->disk_floor_mib)
 		return err_set(e, -ENOSPC,
 			       "sandbox %s: snapshot: the store's disk has %" PRIu64

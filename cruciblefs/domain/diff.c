@@ -20,17 +20,25 @@ static const char list_command[] = "{\"argv\":[\"//list\"],\"timeout_s\":120,\"o
 
 struct diff {
 	struct registry *reg;
+	struct diff *next;	     /* in the registry; the first one runs, the others wait for it */
 	struct snapshot *p, *parent; /* references; parent NULL: nothing to compare with */
 	struct worker *worker[2];    /* of the parent, of @p */
 	FILE *list[2];
 	unsigned at;
 };
 
+static void on_turn(void *arg);
+
 static void end(struct diff *d, bool ok, const char *words)
 {
+	struct registry *r = d->reg;
 	struct snapshot *p = d->p;
+	struct diff **at = &r->diffs;
 	struct err e = { 0 };
 
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
 	p->diff = ok ? DIFF_DONE : DIFF_FAILED;
 	if (!ok) {
 		err_set(&e, -EIO, "snapshot %s: diff: %s", p->name, words);
@@ -44,10 +52,10 @@ static void end(struct diff *d, bool ok, const char *words)
 	}
 	snapshot_unref(d->parent);
 	snapshot_unref(p);
-	struct registry *r = d->reg;
-
 	free(d);
 	snapshots_sweep(r);
+	if (r->diffs && !r->diffs_timer)
+		loop_defer(r->loop, on_turn, r, &r->diffs_timer);
 }
 
 /* -- merging
@@ -214,15 +222,36 @@ static void next(struct diff *d)
 		end(d, false, e.msg);
 }
 
+/* Two machines at once would be twice the memory: one diff at a time. */
+static void on_turn(void *arg)
+{
+	struct registry *r = arg;
+
+	r->diffs_timer = 0;
+	if (r->diffs && !r->diffs->worker[0] && !r->diffs->worker[1] && r->diffs->at == 0)
+		next(r->diffs);
+}
+
+void diffs_end(struct registry *r)
+{
+	loop_del(r->loop, &r->diffs_timer);
+	while (r->diffs)
+		end(r->diffs, false, "the daemon ends");
+	loop_del(r->loop, &r->diffs_timer);
+}
+
 static struct snapshot *parent_of(struct snapshot *p)
 {
-	return p->parent_uuid[0] ? snapshot_by_uuid(p->reg, p->parent_uuid) : NULL;
+	struct snapshot *parent = snapshot_by_uuid(p->reg, p->parent_uuid);
+
+	return parent && !parent->removing ? parent : NULL;
 }
 
 int snapshot_diff(struct snapshot *p, const struct cfs_who *who, struct err *e)
 {
+	struct registry *r = p->reg;
 	struct snapshot *parent = parent_of(p);
-	struct diff *d;
+	struct diff *d, **at = &r->diffs;
 	int k;
 
 	(void)who;
@@ -242,12 +271,16 @@ int snapshot_diff(struct snapshot *p, const struct cfs_who *who, struct err *e)
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return err_set(e, -ENOMEM, "snapshot %s: diff: no memory", p->name);
-	d->reg = p->reg;
+	d->reg = r;
 	d->p = snapshot_ref(p);
 	d->parent = snapshot_ref(parent);
 	p->diff = DIFF_RUNNING;
 	snapshot_changed(p);
-	next(d);
+	while (*at)
+		at = &(*at)->next;
+	*at = d;
+	if (r->diffs == d)
+		next(d);
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Snapshots on their way into the snapstore, one after another, parents first: what a snapshot is a difference to must
  * be there before it. Its pages are in the template, its blocks in frozen layers; both stay until the store has said
- * that all is durable. A full disk loses nothing: it is tried again, and `error` says so. */
+ * that all is durable. A full disk loses nothing: it is tried again, and `error` says so. One that fails lets the
+ * others go first; one that can never be stored, or whose parent could not be, is damaged, and says why. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 #include "snapstore/stored/stored.h"
 
-#define AGAIN_NS (5ull * 1000000000ull)
+#define AGAIN_NS      (5ull * 1000000000ull)
+#define DOUBLINGS_MAX 4u
 
 struct ingest {
 	struct registry *reg; /* NULL: the daemon ends, only clean up */
@@ -27,15 +29,52 @@ static void end(struct ingest *g)
 	free(g);
 }
 
-static void again(void *arg)
+/* What will be so at the next try as well. -ENOENT: what it is a difference to, or its disk, is not there. */
+static bool for_good(int code)
 {
-	ingest_kick(arg);
+	return code == -EBADMSG || code == -EFBIG || code == -E2BIG || code == -EINVAL || code == -ENOENT;
 }
 
-static void later(struct registry *r)
+static void again(void *arg)
 {
+	struct registry *r = arg;
+
+	r->ingest_timer = 0;
+	ingest_kick(r);
+}
+
+/* Is @uuid itself still to be stored? What is a difference to it waits. */
+static bool waits_for(struct registry *r, const char *uuid)
+{
+	struct snapshot *p = snapshot_by_uuid(r, uuid);
+
+	return p && p->status <= SNAPSHOT_STORING;
+}
+
+/* The one that failed least, of those the oldest: none keeps the others out. NULL: none waits. */
+static struct snapshot *next(struct registry *r)
+{
+	struct snapshot *best = NULL;
+
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->status == SNAPSHOT_STORING && p->template_fd >= 0 && p->bits_fd >= 0 && p->state_fd >= 0 &&
+		    (!best || p->ingest_tries < best->ingest_tries) && !waits_for(r, p->parent_uuid) &&
+		    !waits_for(r, p->memory_base))
+			best = p;
+	}
+	return best;
+}
+
+/* At once for one that was not tried as often as @tries; for the rest the longer the more often they failed. */
+static void later(struct registry *r, unsigned tries)
+{
+	struct snapshot *p = next(r);
+	unsigned n = p && p->ingest_tries > 1 ? p->ingest_tries - 1 : 0;
+	uint64_t wait_ns = p && p->ingest_tries < tries ? 0 : AGAIN_NS << (n < DOUBLINGS_MAX ? n : DOUBLINGS_MAX);
+
 	loop_del(r->loop, &r->ingest_timer);
-	loop_timer(r->loop, now_ns() + AGAIN_NS, again, r, &r->ingest_timer);
+	if (p)
+		loop_timer(r->loop, now_ns() + wait_ns, again, r, &r->ingest_timer);
 }
 
 static void failed(struct ingest *g, int code, const char *step, const char *words)
@@ -43,21 +82,29 @@ static void failed(struct ingest *g, int code, const char *step, const char *wor
 	struct registry *r = g->reg;
 	struct snapshot *p = g->p;
 	struct err e = { 0 };
+	unsigned tries = 0;
 
 	if (r) {
 		err_set(&e, code, "snapshot %s: %s: %s", p->name, step, words);
-		log_warn("snapshot=%s uuid=%s event=not-stored error=\"%s\" next=tried-again", p->name, p->uuid, e.msg);
-		if (code == -EBADMSG) {
+		log_warn("snapshot=%s uuid=%s event=not-stored error=\"%s\" next=%s", p->name, p->uuid, e.msg,
+			 for_good(code) ? "it-is-damaged" : "tried-again");
+		if (for_good(code)) {
 			snapshot_set_status(p, SNAPSHOT_DAMAGED, e.msg);
+			fd_close(&p->template_fd);
+			fd_close(&p->bits_fd);
+			snapshot_drop_state(p);
+			tries = 1;
 		} else {
+			/* Of a peer that is away it says nothing. */
+			if (code != -EPIPE && code != -ENOTCONN)
+				tries = ++p->ingest_tries;
 			if (strcmp(p->error, e.msg))
 				snapshot_fail(p, &p->owner, &e);
-			later(r);
 		}
 	}
 	end(g);
-	if (r && code == -EBADMSG)
-		ingest_kick(r);
+	if (r)
+		later(r, tries);
 }
 
 /* The pager knows that the store has all: the template may be given back from now on. */
@@ -178,16 +225,6 @@ static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd
 		failed(g, code, "asking the store", strerror(-code));
 }
 
-/* The oldest that waits; NULL: none. */
-static struct snapshot *next(struct registry *r)
-{
-	struct snapshot *p = r->first_snapshot;
-
-	while (p && !(p->status == SNAPSHOT_STORING && p->template_fd >= 0 && p->bits_fd >= 0 && p->state_fd >= 0))
-		p = p->next;
-	return p;
-}
-
 void ingest_kick(struct registry *r)
 {
 	struct snapshot *p = r->ingest ? NULL : next(r);
@@ -197,7 +234,7 @@ void ingest_kick(struct registry *r)
 
 	loop_del(r->loop, &r->ingest_timer);
 	if (p && !g)
-		later(r);
+		later(r, 0);
 	if (!g)
 		return;
 	g->reg = r;

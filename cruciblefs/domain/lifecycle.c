@@ -3,8 +3,9 @@
  * machines go down. */
 #include <stdio.h>
 #include <string.h>
+#include "base/fd.h"
 #include "base/log.h"
-#include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/worker.h"
 
 /* Boxes look for the daemon every 250 ms; one that has not come by then is stuck. */
 #define ADOPT_NS	  (15ull * 1000000000ull)
@@ -129,9 +130,13 @@ void registry_check_shutdown(struct registry *r)
 {
 	if (!r->shutting_down || !r->on_down || r->ndowns)
 		return;
-	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (s->start || s->restore || s->link || s->down_pending || s->box_uid)
-			return;
+	const struct sandbox *const lists[] = { r->first, r->hidden };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (const struct sandbox *s = lists[i]; s; s = s->next) {
+			if (s->start || s->restore || s->link || s->down_pending || s->box_uid)
+				return;
+		}
 	}
 	if (!r->peers_ended) {
 		/* What was captured lives in the pager's memory until it is in the store. */
@@ -168,6 +173,8 @@ void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 	r->shutdown_by_ns = now_ns() + STORING_NS;
 	loop_timer(r->loop, r->shutdown_by_ns, check, r, &r->shutdown_timer);
 	prepare_end(r);
+	diffs_end(r);
+	workers_stop(r);
 	pool_drain(r);
 	for (struct sandbox *s = r->first; s; s = next) {
 		next = s->next;

@@ -50,10 +50,10 @@ static void on_machine(void *arg, struct machine *m, int code, const char *words
 bool registry_anybody_starts(const struct registry *r)
 {
 	for (const struct sandbox *s = r->first; s; s = s->next) {
-		if (s->start || s->restore || s->status == SBX_STARTING || s->capture)
+		if (s->start || s->restore || s->status == SBX_STARTING)
 			return true;
 	}
-	return r->hidden != NULL;
+	return false;
 }
 
 /* A command that just got its machine would run beside the making of the next: it goes first, within reason. */

@@ -221,6 +221,18 @@ struct snapshot *prepared_default(struct registry *r)
 
 void prepare_end(struct registry *r)
 {
-	if (r->prepare)
-		release(r->prepare);
+	struct prepare *g = r->prepare;
+	struct sandbox *s;
+
+	if (!g)
+		return;
+	if (!g->asked) {
+		release(g);
+		return;
+	}
+	/* With its machine comes the answer that is on its way, and that frees @g. */
+	s = sandbox_ref(worker_sandbox(g->worker));
+	g->dropped = true;
+	sandbox_down(s, "the daemon needs it no more");
+	sandbox_unref(s);
 }

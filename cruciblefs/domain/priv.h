@@ -60,6 +60,7 @@ struct machine;
 struct snapshot;
 struct prepare;
 struct ingest;
+struct diff;
 struct fork;
 struct peer;
 
@@ -142,7 +143,9 @@ struct registry {
 	struct peer *store;
 	struct fork *forks;    /* batches that come up */
 	struct ingest *ingest; /* one is on its way into the store */
-	loop_id ingest_timer;
+	loop_id ingest_timer, sweep_timer;
+	loop_id diffs_timer;
+	struct diff *diffs; /* the first one runs, the others wait */
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */

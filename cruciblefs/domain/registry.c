@@ -219,6 +219,7 @@ struct registry *registry_free(struct registry *r)
 		sandbox_unref(s);
 	}
 	workers_end(r);
+	diffs_end(r);
 	prepare_end(r);
 	ingest_stop(r);
 	snapshots_free_all(r);

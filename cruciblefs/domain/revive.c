@@ -539,12 +539,8 @@ void revive_end_all(struct registry *r, const char *words)
 	}
 }
 
-bool revive_needs(struct registry *r, bool (*descends)(struct registry *r, const char *uuid, const struct snapshot *p),
-		  const struct snapshot *p)
+void revive_each(struct registry *r, void (*fn)(void *arg, const char *uuid), void *arg)
 {
-	for (struct revival *v = r->revivals; v; v = v->next) {
-		if (descends(r, v->p->uuid, p))
-			return true;
-	}
-	return false;
+	for (struct revival *v = r->revivals; v; v = v->next)
+		fn(arg, v->p->uuid);
 }

@@ -48,8 +48,7 @@ bool revive_given(const struct revival *v);
 void machine_lost(struct registry *r, const char *id, const char *words);
 /* The pager was restarted: what has a machine that is no sandbox's yet cannot go on. */
 void revive_end_all(struct registry *r, const char *words);
-/* Does any revival, held ones too, stand on @p or on a descendant of it? */
-bool revive_needs(struct registry *r, bool (*descends)(struct registry *r, const char *uuid, const struct snapshot *p),
-		  const struct snapshot *p);
+/* The snapshots that revivals, held ones too, stand on. */
+void revive_each(struct registry *r, void (*fn)(void *arg, const char *uuid), void *arg);
 
 #endif

@@ -210,6 +210,7 @@ static void take_out(struct registry *r, struct snapshot *p)
 
 void snapshots_free_all(struct registry *r)
 {
+	loop_del(r->loop, &r->sweep_timer);
 	while (r->first_snapshot)
 		take_out(r, r->first_snapshot);
 }
@@ -283,83 +284,164 @@ void snapshot_lend(struct snapshot *p, struct sandbox *s)
 /* -- removal ---------------------------------------------------------------------------------------------------------
  */
 
-/* Is @p the snapshot @uuid, or does that descend from it? */
-static bool descends(struct registry *r, const char *uuid, const struct snapshot *p)
-{
-	struct snapshot *at;
+#define SWEEP_AGAIN_NS (5ull * 1000000000ull)
 
-	for (unsigned depth = 0; uuid[0] && depth < 100000; depth++) {
-		if (!strcmp(uuid, p->uuid))
-			return true;
-		at = snapshot_by_uuid(r, uuid);
-		if (!at)
-			return false;
-		uuid = at->parent_uuid;
-	}
-	return false;
+/* All snapshots by uuid, for one sweep: chains of a thousand are walked for each of a thousand sandboxes. */
+struct snapshot_index {
+	struct snapshot **at;
+	size_t n;
+};
+
+static int compare_uuids(const void *a, const void *b)
+{
+	return strcmp((*(struct snapshot *const *)a)->uuid, (*(struct snapshot *const *)b)->uuid);
 }
 
-static bool needed(struct registry *r, const struct snapshot *p)
+static int compare_key(const void *key, const void *at)
 {
-	if (p->busy || p->refs > 1) /* the table's, and of whoever works on it */
-		return true;
-	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (descends(r, s->origin, p) || descends(r, s->template, p))
-			return true;
-	}
-	for (struct sandbox *s = r->hidden; s; s = s->next) {
-		if (descends(r, s->origin, p))
-			return true;
-	}
-	if (revive_needs(r, descends, p))
-		return true;
-	for (struct snapshot *c = r->first_snapshot; c; c = c->next) {
-		if (c != p && c->status <= SNAPSHOT_STORING &&
-		    (descends(r, c->parent_uuid, p) || descends(r, c->memory_base, p)))
-			return true;
-	}
-	return false;
+	return strcmp(key, (*(struct snapshot *const *)at)->uuid);
 }
 
-/* The pager uses it no more: now the store may let it go. */
-static void on_forgotten(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+static int index_snapshots(struct registry *r, struct snapshot_index *x)
+{
+	size_t n = 0;
+
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next)
+		n++;
+	x->at = malloc((n + 1) * sizeof(struct snapshot *));
+	if (!x->at)
+		return -ENOMEM;
+	x->n = 0;
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		p->needed = false;
+		x->at[x->n++] = p;
+	}
+	qsort(x->at, x->n, sizeof(struct snapshot *), compare_uuids);
+	return 0;
+}
+
+/* Somebody stands on @uuid. While that is not in the store, what it is a difference to is needed, too; one that is
+ * there stands for itself, in the pager and on the disk as well. */
+static void mark(void *arg, const char *uuid)
+{
+	struct snapshot_index *x = arg;
+	struct snapshot **found;
+
+	while (uuid[0]) {
+		found = bsearch(uuid, x->at, x->n, sizeof(struct snapshot *), compare_key);
+		if (!found || (*found)->needed)
+			return;
+		(*found)->needed = true;
+		if ((*found)->status == SNAPSHOT_READY)
+			return;
+		uuid = (*found)->parent_uuid;
+	}
+}
+
+static void mark_all(struct registry *r, struct snapshot_index *x)
+{
+	const struct sandbox *const lists[] = { r->first, r->hidden };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (const struct sandbox *s = lists[i]; s; s = s->next) {
+			mark(x, s->origin);
+			mark(x, s->template);
+		}
+	}
+	revive_each(r, mark, x);
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->status <= SNAPSHOT_STORING) {
+			mark(x, p->parent_uuid);
+			mark(x, p->memory_base);
+		}
+	}
+}
+
+static void on_sweep(void *arg)
+{
+	struct registry *r = arg;
+
+	r->sweep_timer = 0;
+	snapshots_sweep(r);
+}
+
+/* Many go at once: one look for all of them. */
+static void sweep_in(struct registry *r, uint64_t ns)
+{
+	loop_del(r->loop, &r->sweep_timer);
+	loop_timer(r->loop, now_ns() + ns, on_sweep, r, &r->sweep_timer);
+}
+
+/* It stays as it was; the next sweep asks anew. */
+static void stays(struct snapshot *p, int code, const char *who, const char *words)
+{
+	struct registry *r = p->reg;
+	bool listed = p->listed;
+
+	p->removing = false;
+	if (listed && code != -EPIPE) { /* else it is swept when they are back: relink.c */
+		log_warn("snapshot=%s uuid=%s event=not-removed by=%s error=\"%s\" next=tried-again", p->name, p->uuid,
+			 who, words);
+		sweep_in(r, SWEEP_AGAIN_NS);
+	}
+	snapshot_unref(p);
+}
+
+static void on_removed(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
 {
 	struct snapshot *p = arg;
 	struct registry *r = p->reg;
+
+	(void)rd;
+	(void)m;
+	if (code < 0 || !p->listed) {
+		stays(p, code, "store", words);
+		return;
+	}
+	snapshot_remove_dir(p);
+	take_out(r, p);
+	snapshot_unref(p);
+	store_gc_soon(r);
+	sweep_in(r, 0); /* its parent may go now */
+}
+
+/* The pager uses it no more: now the store may let it go, and only then we: what is in no table is in nobody's. */
+static void on_forgotten(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct snapshot *p = arg;
 	struct ask a;
 
 	(void)rd;
 	(void)m;
-	p->removing = false;
-	if (code == -EPIPE || !p->listed) {
-		snapshot_unref(p);
+	if (code < 0 || !p->listed) {
+		stays(p, code, "pager", words);
 		return;
 	}
-	if (code < 0)
-		log_warn("snapshot=%s uuid=%s event=not-forgotten error=\"%s\" next=continues", p->name, p->uuid,
-			 words);
 	ask_init(&a);
 	ask_str(&a, p->uuid);
-	ask_store(r, STORE_REMOVE, &a, NULL, NULL);
-	snapshot_remove_dir(p);
-	take_out(r, p);
-	snapshot_unref(p);
-	snapshots_sweep(r); /* its parent may go now */
+	code = ask_store(p->reg, STORE_REMOVE, &a, on_removed, p);
+	if (code < 0)
+		stays(p, code == -ENOTCONN ? -EPIPE : code, "store", strerror(-code));
 }
 
 void snapshots_sweep(struct registry *r)
 {
-	struct snapshot *next;
-	bool any = false;
+	struct snapshot_index x;
 
 	/* Both have to be told, or they would keep it for ever: when they are back (relink.c). */
 	if (!registry_peers_are_up(r))
 		return;
-	for (struct snapshot *p = r->first_snapshot; p; p = next) {
+	if (index_snapshots(r, &x) < 0) {
+		sweep_in(r, SWEEP_AGAIN_NS);
+		return;
+	}
+	mark_all(r, &x);
+	for (size_t i = 0; i < x.n; i++) {
+		struct snapshot *p = x.at[i];
 		struct ask a;
 
-		next = p->next;
-		if (!p->gone || p->removing || needed(r, p))
+		/* One reference is the table's, the others of whoever works on it. */
+		if (!p->gone || p->removing || p->needed || p->busy || p->refs > 1)
 			continue;
 		ask_init(&a);
 		ask_str(&a, p->uuid);
@@ -367,13 +449,9 @@ void snapshots_sweep(struct registry *r)
 		if (ask_pager(r, PAGER_FORGET, &a, on_forgotten, snapshot_ref(p)) < 0) {
 			snapshot_unref(p); /* the pager is away: tried again when it is back, or at the next start */
 			p->removing = false;
-			continue;
 		}
-		any = true;
-		next = r->first_snapshot; /* what it was a difference to may be needed no more */
 	}
-	if (any)
-		store_gc_soon(r);
+	free(x.at);
 }
 
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)

@@ -6,7 +6,7 @@
  *     stack, the snapstore's manifest.
  *  2. A sandbox's memory is a private mapping of its `template` ("" after a cold boot), its disk a stack above its
  *     `origin`. Both name snapshots. What was captured is a difference to those, so they outlive it: a snapshot that
- * was removed stays, hidden, until no sandbox descends from it and no child of it is still being stored.
+ *     was removed stays, hidden, until no sandbox stands on it and no child of it is still being stored.
  *  3. The snapstore gets snapshots one after another, parents first (ingest.c).
  * Files: snapshot.c (objects, lineage, removal), snapshot_file.c (snapshot.json), capture.c (taking one), ingest.c
  * (into the store), revive.c (a machine that goes on from one), restore.c (for a sandbox), warm.c (before anybody wants
@@ -25,7 +25,8 @@ struct snapshot {
 	unsigned refs;
 	bool listed;   /* in the registry */
 	bool gone;     /* removed by its owner; hidden until nothing needs it */
-	bool removing; /* the pager was asked to forget it */
+	bool removing; /* the pager was asked to forget it, or the store */
+	bool needed;   /* by somebody, as the last sweep found */
 	bool hidden;   /* prepared from a profile: nobody's to see */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
@@ -45,8 +46,9 @@ struct snapshot {
 	uint32_t memory_mib, vcpus; /* classes */
 	char fingerprint[128];
 	uint64_t pause_ns, captured_pages, stored_bytes, new_pages, shared_pages;
-	char *inherited; /* JSON array: commands that ran; NULL: none */
-	int state_fd;	 /* the device state: a file until it is stored, then what the store gave; -1: not here */
+	char *inherited;       /* JSON array: commands that ran; NULL: none */
+	unsigned ingest_tries; /* to store it, that failed */
+	int state_fd;	       /* the device state: a file until it is stored, then what the store gave; -1: not here */
 	int template_fd, bits_fd; /* until it is stored: for a pager that is restarted */
 	char *batch;		  /* names of the last fork, lines */
 	char *verified;		  /* JSON line, or NULL */
@@ -91,6 +93,8 @@ int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint6
 		   const int *fds, size_t nfds);
 /* -- fork.c */
 void forks_end(struct registry *r); /* the daemon ends */
+/* -- diff.c */
+void diffs_end(struct registry *r); /* the daemon ends: they have failed */
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
 void ingest_stop(struct registry *r);
@@ -105,7 +109,7 @@ struct snapshot *prepared_default(struct registry *r); /* one of the default pro
 void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
-bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
+bool registry_anybody_starts(const struct registry *r); /* a sandbox of somebody's is being brought up */
 void pool_fill(struct registry *r);			/* soon, behind */
 void pool_wanted(struct registry *r);			/* a machine was just asked for: not now, then soon */
 unsigned pool_ready(const struct registry *r);

@@ -365,9 +365,13 @@ static uint64_t committed_mib(const struct registry *r, const struct sandbox *bu
 {
 	uint64_t sum = 0;
 
-	for (const struct sandbox *o = r->first; o; o = o->next) {
-		if (o != but && (o->box_uid || o->start || o->restore))
-			sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
+	const struct sandbox *const lists[] = { r->first, r->hidden };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+		for (const struct sandbox *o = lists[i]; o; o = o->next) {
+			if (o != but && (o->box_uid || o->start || o->restore))
+				sum += engine_memory_class(sandbox_num(o, ATTR_MEMORY_MIB));
+		}
 	}
 	return sum;
 }
@@ -390,6 +394,11 @@ static int admit(struct sandbox *s, struct err *e)
 	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)) + committed_mib(reg, s),
 		 most = committed_most_mib(reg), available = host_available_mib(), free_mib = 0;
 
+	/* What is only prepared can be prepared later. */
+	if (sum > most && !s->hidden && reg->prepare) {
+		prepare_end(reg);
+		sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)) + committed_mib(reg, s);
+	}
 	while (sum <= most && sum + warm_memory_mib(reg) > most && warm_give_up(reg))
 		;
 	/* What a warm one had comes back behind; it is worth at least its engine's own memory. */

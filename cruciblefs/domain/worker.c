@@ -45,12 +45,13 @@ int worker_new(struct registry *r, const char *name, const struct attrs *attrs, 
 	static const struct cfs_who root = { 0, 0 };
 	struct worker *k = calloc(1, sizeof(*k));
 	struct sandbox *s = NULL;
-	int c;
+	int c = k ? 0 : err_set(e, -ENOMEM, "no memory");
 
-	if (!k)
-		return err_set(e, -ENOMEM, "no memory");
-	c = sandbox_make(r, name, attrs, &root, &s, e);
-	if (c < 0 || !s) {
+	if (!c && r->shutting_down)
+		c = err_set(e, -ECANCELED, "the daemon ends");
+	if (!c)
+		c = sandbox_make(r, name, attrs, &root, &s, e);
+	if (c < 0 || !s || !k) {
 		free(k);
 		return c;
 	}
@@ -105,6 +106,19 @@ struct worker *worker_free(struct worker *k)
 	sandbox_unref(s);
 	free(k);
 	return NULL;
+}
+
+/* An orderly end: their machines go now, and whoever asked for them hears that they failed. */
+void workers_stop(struct registry *r)
+{
+	struct sandbox *next;
+
+	for (struct sandbox *s = r->hidden; s; s = next) {
+		next = s->next; /* each is freed by its own owner */
+		sandbox_ref(s);
+		sandbox_down(s, "the daemon ends");
+		sandbox_unref(s);
+	}
 }
 
 /* Who asked for it frees it. Answers of its box, which others may wait for, come first. */

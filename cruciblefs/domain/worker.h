@@ -16,6 +16,7 @@ int worker_new(struct registry *r, const char *name, const struct attrs *attrs, 
 struct sandbox *worker_sandbox(struct worker *k); /* borrowed */
 uint64_t worker_command(const struct worker *k);
 void workers_end(struct registry *r);	      /* the daemon ends: each has failed */
+void workers_stop(struct registry *r);	      /* an orderly end */
 struct worker *worker_free(struct worker *k); /* NULL is fine; returns NULL; the machine goes behind */
 
 #endif

@@ -12,7 +12,7 @@
 #include "snapstore/snap.h"
 #include "snapstore/stored/stored.h"
 
-#define STORED_LAYERS_MAX 6u /* descriptors of one message: 3 + 2 * 6 of MSG_FDS_MAX */
+#define STORED_LAYERS_MAX 6u /* descriptors of one message: 3 + 2 * 6 of MSG_FDS_MAX; DISK_FILES_MAX are sent */
 
 struct ingest {
 	char uuid[SNAP_UUID_LEN + 1], parent[SNAP_UUID_LEN + 1], base[SNAP_UUID_LEN + 1];

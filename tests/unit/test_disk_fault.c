@@ -326,7 +326,7 @@ static void test_files(void **state)
 		assert_int_equal(disarm(), r < 0);
 		assert_int_equal(layer_files(f->d, &f->dir), files);
 	}
-	assert_int_equal(s.n, 8);
+	assert_int_equal(s.n, DISK_FILES_MAX);
 	for (unsigned i = 0; i < s.n; i++) {
 		fd_close(&s.data[i]);
 		fd_close(&s.map[i]);

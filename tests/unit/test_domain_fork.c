@@ -141,16 +141,18 @@ static void test_when_it_can_be_forked(void **state)
 	assert_clean(w);
 }
 
-/* rmdir of what others descend from: hidden at once, kept until the last of them is gone. */
+/* rmdir of what others stand on: hidden at once, kept until the last of them is gone. What that itself was a difference
+ * to goes: it is in the store, and stands for itself. */
 static void test_removed_while_forks_live(void **state)
 {
 	struct world *w = *state;
 	struct sandbox *s = running(w, "a"), *b;
 	struct snapshot *one = take_ready(w, s, "one"), *two = take_ready(w, s, "two");
 	struct err e = { 0 };
-	char uuid[LAUNCH_UUID_LEN + 1];
+	char uuid[LAUNCH_UUID_LEN + 1], first[LAUNCH_UUID_LEN + 1];
 
-	memcpy(uuid, one->uuid, sizeof(uuid));
+	memcpy(uuid, two->uuid, sizeof(uuid));
+	memcpy(first, one->uuid, sizeof(first));
 	assert_int_equal(fork_of(w, two, "b", &e), 0);
 	b = registry_find(w->reg, "b");
 	snapshot_destroy(two, &root_user);
@@ -158,7 +160,9 @@ static void test_removed_while_forks_live(void **state)
 	spin(w);
 	assert_null(registry_find_snapshot(w->reg, "one"));
 	assert_null(registry_next_snapshot(w->reg, NULL));
-	assert_non_null(snapshot_by_uuid(w->reg, uuid)); /* what "two" is a difference to */
+	assert_non_null(snapshot_by_uuid(w->reg, uuid));
+	assert_null(snapshot_by_uuid(w->reg, first));
+	assert_false(fakes_have(FAKE_STORED, first));
 	assert_true(fakes_have(FAKE_STORED, uuid));
 	/* Its name can be used again, for another. */
 	assert_string_not_equal(take_ready(w, s, "one")->uuid, uuid);

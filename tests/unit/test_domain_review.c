@@ -153,6 +153,38 @@ static void test_one_that_cannot_be_stored(void **state)
 		spin(w);
 	}
 	assert_non_null(strstr(fakes.last_json, good->uuid));
+	assert_int_equal(bad->status, SNAPSHOT_DAMAGED);
+	assert_true(bad->template_fd < 0 && bad->state_fd < 0);
+}
+
+/* One that fails, and may not for ever, lets the others go first; what is a difference to it waits for it. */
+static void test_one_that_is_not_stored_yet(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *b = started(w, "b", &bob), *a = started(w, "a", &alice);
+	struct snapshot *bad, *child, *good;
+
+	fakes.refuse[FAKE_STORE][STORE_INGEST] = -ENOSPC;
+	bad = take(w, b, "bad", &bob);
+	child = take(w, b, "child", &bob);
+	until(w, bad->ingest_tries >= 1);
+	fakes.refuse[FAKE_STORE][STORE_INGEST] = 0;
+	good = take(w, a, "good", &alice);
+	until(w, good->status == SNAPSHOT_READY);
+	/* The success has let it try again, too, and then its child. */
+	until(w, bad->status == SNAPSHOT_READY && child->status == SNAPSHOT_READY);
+	assert_int_equal(child->ingest_tries, 0);
+	/* A parent that can never be stored: the store lacks the base of the child, which is damaged in turn. */
+	fakes.refuse[FAKE_STORE][STORE_INGEST] = -EFBIG;
+	bad = take(w, b, "bad2", &bob);
+	until(w, bad->status == SNAPSHOT_DAMAGED);
+	fakes.refuse[FAKE_STORE][STORE_INGEST] = -ENOENT;
+	child = take(w, b, "child2", &bob);
+	until(w, child->status == SNAPSHOT_DAMAGED);
+	assert_non_null(strstr(child->error, "storing it"));
+	fakes_obey();
+	good = take(w, a, "good2", &alice);
+	until(w, good->status == SNAPSHOT_READY);
 }
 
 static void test_removed_ones_count(void **state)
@@ -344,6 +376,89 @@ static void test_shutdown_during_a_diff(void **state)
 	assert_int_equal(fake_box_count(), 0);
 }
 
+/* The daemon's own machines take memory as others do, and one diff at a time. */
+static void test_diffs_take_turns(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p[3];
+	struct err e = { 0 };
+
+	for (size_t i = 0; i < 3; i++) {
+		p[i] = take(w, s, (const char *[]){ "p", "q", "r" }[i], &alice);
+		until(w, p[i]->status == SNAPSHOT_READY);
+	}
+	assert_int_equal(snapshot_diff(p[1], &alice, &e), 0);
+	assert_int_equal(snapshot_diff(p[2], &alice, &e), 0);
+	until(w, fake_box_count() == 2);
+	spin(w);
+	assert_int_equal(fake_box_count(), 2);
+	assert_false(registry_anybody_starts(w->reg)); /* the pool and profiles do not wait for them */
+	/* It counts: there is room for two such machines, and no third. */
+	w->cfg.overcommit_percent = (uint32_t)((uint64_t)1100 * 100 / w->reg->host_memory_mib + 1);
+	if ((uint64_t)w->cfg.overcommit_percent * w->reg->host_memory_mib / 100 < 1536)
+		assert_int_equal(sandbox_start(make(w, "b", &bob), &bob, &e), -ENOMEM);
+	w->cfg.overcommit_percent = 1000;
+	/* The first one fails: the second has its turn. */
+	fake_box_hang_up(w->reg->hidden->machine);
+	until(w, p[1]->diff == DIFF_FAILED);
+	until(w, fake_box_count() == 2);
+	assert_int_equal(p[2]->diff, DIFF_RUNNING);
+}
+
+static void test_shutdown_during_a_trim(void **state)
+{
+	struct world *w = *state;
+	bool down = false;
+
+	w->cfg.prepare = 1;
+	fakes.runs_commands = true;
+	no_delays(true);
+	fakes.hold[FAKE_BOX][BOX_TRIM] = true;
+	started(w, "a", &alice);
+	until(w, fakes.asked[FAKE_BOX][BOX_TRIM] == 1);
+	assert_int_equal(fake_box_count(), 2);
+	registry_shutdown(w->reg, end, &down);
+	until(w, down);
+	assert_int_equal(fake_box_count(), 0);
+}
+
+/* The store says when it has removed one; until then the snapshot is not forgotten here. */
+static void test_the_store_does_not_remove(void **state)
+{
+	static const int codes[] = { -EBUSY, -EPIPE };
+
+	for (size_t i = 0; i < 2; i++) {
+		struct world *w = *state;
+		struct sandbox *s = started(w, "a", &alice);
+		struct snapshot *p = take(w, s, "s", &alice);
+		char uuid[LAUNCH_UUID_LEN + 1];
+
+		snprintf(uuid, sizeof(uuid), "%s", p->uuid);
+		until(w, p->status == SNAPSHOT_READY);
+		registry_destroy(w->reg, s, &alice, "");
+		spin(w);
+		memset(fakes.asked, 0, sizeof(fakes.asked));
+		fakes.refuse[FAKE_STORE][STORE_REMOVE] = codes[i];
+		fakes.hold[FAKE_STORE][STORE_REMOVE] = true;
+		snapshot_destroy(p, &alice);
+		until(w, fakes.asked[FAKE_STORE][STORE_REMOVE] == 1);
+		if (codes[i] == -EPIPE)
+			fakes_lose(FAKE_STORE);
+		else
+			fakes_answer(FAKE_STORE, STORE_REMOVE);
+		spin(w);
+		assert_ptr_equal(snapshot_by_uuid(w->reg, uuid), p);
+		fakes_obey();
+		if (codes[i] == -EPIPE)
+			fakes_up(FAKE_STORE, false);
+		else
+			snapshots_sweep(w->reg); /* 5 s later by itself */
+		until(w, !snapshot_by_uuid(w->reg, uuid));
+		assert_false(fakes_have(FAKE_STORED, uuid));
+	}
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 int main(void)
 {
@@ -353,6 +468,7 @@ int main(void)
 		T(test_defaults_from_a_snapshot),
 		T(test_thawed_while_copying),
 		T(test_one_that_cannot_be_stored),
+		T(test_one_that_is_not_stored_yet),
 		T(test_removed_ones_count),
 		T(test_without_userfaultfd),
 		T(test_a_box_does_not_damage),
@@ -362,6 +478,9 @@ int main(void)
 		T(test_the_pager_dies_at_a_removal),
 		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
+		T(test_diffs_take_turns),
+		T(test_shutdown_during_a_trim),
+		T(test_the_store_does_not_remove),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,7 +133,7 @@ static void test_each_step_refused(void **state)
 		spin(w);
 		assert_int_equal(fakes.nset[FAKE_TEMPLATES], 0);
 		assert_int_equal(count_dirs(w, "snapshots"), 0);
-		assert_int_equal(count_fds(), fds);
+		until(w, count_fds() <= fds); /* the pool has some for a moment, at both times */
 		fakes_obey();
 	}
 	/* And when nobody refuses any more, it works. */
