@@ -301,7 +301,11 @@ static bool descends(struct registry *r, const char *uuid, const struct snapshot
 
 static bool needed(struct registry *r, const struct snapshot *p)
 {
+	const struct sandbox *source = p->doubt ? registry_by_uuid(r, p->source_uuid) : NULL;
+
 	if (p->busy || p->refs > 1) /* the table's, and of whoever works on it */
+		return true;
+	if (source && source->machine[0])
 		return true;
 	for (struct sandbox *s = r->first; s; s = s->next) {
 		if (descends(r, s->origin, p) || descends(r, s->template, p))

@@ -207,7 +207,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */
 	if (p->status == SNAPSHOT_CAPTURING)
-		p->gone = true;
+		p->gone = p->doubt = true;
 	snapshot_insert(r, p);
 	return 0;
 }

@@ -10,8 +10,8 @@
  *  3. The snapstore gets snapshots one after another, parents first (ingest.c).
  * Files: snapshot.c (objects, lineage, removal), snapshot_file.c (snapshot.json), capture.c (taking one), ingest.c
  * (into the store), revive.c (a machine that goes on from one), restore.c (for a sandbox), warm.c (before anybody wants
- * it), pool.c (machines that wait to be anything), fork.c (batches), prepare.c (of profiles), strays.c, whole.c (verify and gc), diff.c, relink.c (after a restart of the pager,
- * the store or the daemon). */
+ * it), pool.c (machines that wait to be anything), fork.c (batches), prepare.c (of profiles), strays.c, whole.c (verify
+ * and gc), diff.c, relink.c (after a restart of the pager, the store or the daemon). */
 #ifndef CRUCIBLE_SNAPSHOT_PRIV_H
 #define CRUCIBLE_SNAPSHOT_PRIV_H
 
@@ -27,6 +27,7 @@ struct snapshot {
 	bool gone;     /* removed by its owner; hidden until nothing needs it */
 	bool removing; /* the pager was asked to forget it */
 	bool hidden;   /* prepared from a profile: nobody's to see */
+	bool doubt; /* a daemon before us was taking it: its source's memory may be of it. Its box knows (relink.c) */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
@@ -105,14 +106,14 @@ void prepare_end(struct registry *r);
 /* -- pool.c */
 struct machine *pool_take(struct registry *r, uint32_t memory_mib, uint32_t vcpus); /* NULL: none */
 bool registry_anybody_starts(const struct registry *r); /* a sandbox is being brought up, or captured */
-void pool_fill(struct registry *r);						    /* soon, behind */
-void pool_wanted(struct registry *r); /* a machine was just asked for: not now, then soon */
+void pool_fill(struct registry *r);			/* soon, behind */
+void pool_wanted(struct registry *r);			/* a machine was just asked for: not now, then soon */
 unsigned pool_ready(const struct registry *r);
 void pool_drain(struct registry *r); /* warm ones, too */
 /* -- warm.c */
 struct revival;
-/* One that waits, for a sandbox with such a disk and no limits of its own; the caller's now. NULL: none. Either way that
- * is the kind that is wanted from now on. */
+/* One that waits, for a sandbox with such a disk and no limits of its own; the caller's now. NULL: none. Either way
+ * that is the kind that is wanted from now on. */
 struct revival *warm_take(struct registry *r, struct snapshot *p, uint32_t disk_mib);
 bool warm_fill(struct registry *r); /* make one, if one is to be made; true: one is being made */
 unsigned warm_count(const struct registry *r, bool held);
@@ -130,8 +131,9 @@ void store_end(struct registry *r);
 /* -- relink.c */
 bool registry_peers_are_up(struct registry *r);
 bool registry_peers_failed(struct registry *r);
-const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
-void relink_sandbox(struct sandbox *s); /* tell a fresh pager of its machine */
+const char *registry_peers_words(struct registry *r);		   /* why they are away; "": nothing is wrong */
+void relink_sandbox(struct sandbox *s);				   /* tell a fresh pager of its machine */
+bool relink_in_doubt(struct registry *r, const struct sandbox *s); /* which snapshot its memory is of */
 void relink_adopted(struct sandbox *s);
 void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);
