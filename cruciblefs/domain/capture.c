@@ -104,7 +104,11 @@ static void finish(struct capture *c)
 	} else {
 		if (!p->hidden) {
 			snprintf(s->latest_snapshot, sizeof(s->latest_snapshot), "%s", p->name);
-			sandbox_save(s, NULL);
+			/* What its memory is of, its box tells the next daemon, too. */
+			if (sandbox_save(s, &e) < 0)
+				log_warn("sandbox=%s uuid=%s event=not-saved error=\"%s\" next=continues", s->name,
+					 s->uuid, e.msg);
+			e = (struct err){ 0 };
 		}
 		snapshot_set_status(p, SNAPSHOT_STORING, "");
 		ingest_kick(r);
@@ -250,11 +254,11 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	case MEMORY:
 		code = take_memory(c, r, m);
 		c->captured = true;
-		if (!code) {
-			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
-			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
-		}
-		if (!code && c->uffd >= 0) {
+		snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
+		snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
+		if (code < 0)
+			not_attached(s, code, "its box answers nonsense");
+		else if (c->uffd >= 0) {
 			next = THAW;
 			code = attach(c);
 			if (code == -ENOTCONN) { /* as on_attached() */
@@ -292,6 +296,7 @@ static void run(struct capture *c, enum step step)
 	case KNOW:
 		ask_u64(&a, 0);
 		ask_u32(&a, 0);
+		ask_str(&a, "");
 		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
 		break;
 	case KNOWN:
@@ -325,6 +330,7 @@ static void run(struct capture *c, enum step step)
 	case MEMORY:
 		ask_u64(&a, ram_bytes(c));
 		ask_raw(&a, c->ranges.data, c->ranges.len);
+		ask_str(&a, c->p->uuid);
 		ask_fd(&a, c->p->template_fd);
 		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
 		break;
@@ -368,6 +374,7 @@ static int describe(struct snapshot *p, struct sandbox *s, struct err *e)
 	snprintf(p->source, sizeof(p->source), "%s", s->name);
 	snprintf(p->source_uuid, sizeof(p->source_uuid), "%s", s->uuid);
 	snprintf(p->parent_uuid, sizeof(p->parent_uuid), "%s", s->origin);
+	snprintf(p->birth, sizeof(p->birth), "%s", s->birth);
 	snprintf(p->memory_base, sizeof(p->memory_base), "%s", s->template);
 	snprintf(p->bootid, sizeof(p->bootid), "%s", s->bootid);
 	snprintf(p->base, sizeof(p->base), "%s", s->base);
@@ -467,7 +474,7 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 	if (s->status != SBX_READY || !s->link)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: it is %s; only a running one can be frozen", s->name,
 			       sandbox_status_name(sandbox_status(s)));
-	if (s->template[0] && !s->attached) /* the pager was restarted: see relink.c */
+	if ((s->template[0] && !s->attached) || relink_in_doubt(r, s)) /* the pager was restarted: see relink.c */
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: the pager is being told of its memory; try again",
 			       s->name);
 	if (s->capture)

@@ -21,8 +21,8 @@ static const struct {
 	{                                                                                           \
 #member, offsetof(struct sandbox, member), sizeof(((struct sandbox *)NULL)->member) \
 	}
-	WORD(machine), WORD(disk),   WORD(origin),	WORD(template),	       WORD(base),
-	WORD(bootid),  WORD(parent), WORD(parent_uuid), WORD(latest_snapshot),
+	WORD(machine), WORD(disk),   WORD(origin), WORD(birth),	      WORD(template),
+	WORD(base),    WORD(bootid), WORD(parent), WORD(parent_uuid), WORD(latest_snapshot),
 };
 
 /* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words

@@ -100,6 +100,7 @@ struct sandbox {
 	struct capture *capture;	    /* a snapshot of it is being taken */
 	char disk[LAUNCH_UUID_LEN + 1];	    /* the pager's stack; "": none yet */
 	char origin[LAUNCH_UUID_LEN + 1];   /* the snapshot that its disk is a difference to; "": its base image */
+	char birth[LAUNCH_UUID_LEN + 1];    /* the snapshot that its disk was made from; "": its base image */
 	char template[LAUNCH_UUID_LEN + 1]; /* the snapshot that its memory is a difference to; "": it booted cold */
 	bool attached;			    /* the pager knows its memory */
 	bool disk_only;			    /* a fork that boots its snapshot's disk */

@@ -261,6 +261,7 @@ static void second(struct revival *v)
 		ask_init(&a);
 		ask_u64(&a, (uint64_t)v->p->memory_mib << 20);
 		ask_raw(&a, v->ranges.data, v->ranges.len);
+		ask_str(&a, v->p->uuid);
 		ask_fd(&a, v->template_fd);
 		sent(v, ask_box(v->link, BOX_MEMORY, &a, on_memory, v), "putting its memory in place");
 	}
@@ -476,6 +477,7 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e)
 	int k;
 
 	snprintf(s->template, sizeof(s->template), "%s", v->p->uuid);
+	snprintf(s->birth, sizeof(s->birth), "%s", v->p->uuid);
 	snprintf(s->origin, sizeof(s->origin), "%s", v->p->uuid);
 	snprintf(s->disk, sizeof(s->disk), "%s", v->id);
 	snprintf(s->bootid, sizeof(s->bootid), "%s", v->p->bootid);

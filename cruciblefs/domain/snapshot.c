@@ -320,8 +320,9 @@ static int index_snapshots(struct registry *r, struct snapshot_index *x)
 	return 0;
 }
 
-/* Somebody stands on @uuid. While that is not in the store, what it is a difference to is needed, too; one that is
- * there stands for itself, in the pager and on the disk as well. */
+/* Somebody stands on @uuid. While that is not in the store, what it is a difference to is needed, too. One that is
+ * there stands for itself, but for disks that were made before: at their bottom lies the map of the snapshot that the
+ * first machine of that line was born of. */
 static void mark(void *arg, const char *uuid)
 {
 	struct snapshot_index *x = arg;
@@ -332,9 +333,11 @@ static void mark(void *arg, const char *uuid)
 		if (!found || (*found)->needed)
 			return;
 		(*found)->needed = true;
-		if ((*found)->status == SNAPSHOT_READY)
-			return;
-		uuid = (*found)->parent_uuid;
+		if ((*found)->status != SNAPSHOT_READY) {
+			mark(arg, (*found)->parent_uuid);
+			mark(arg, (*found)->memory_base);
+		}
+		uuid = (*found)->birth;
 	}
 }
 
@@ -346,6 +349,7 @@ static void mark_all(struct registry *r, struct snapshot_index *x)
 		for (const struct sandbox *s = lists[i]; s; s = s->next) {
 			mark(x, s->origin);
 			mark(x, s->template);
+			mark(x, s->birth);
 		}
 	}
 	revive_each(r, mark, x);
@@ -424,6 +428,14 @@ static void on_forgotten(void *arg, int code, const char *words, struct wire_rd 
 		stays(p, code == -ENOTCONN ? -EPIPE : code, "store", strerror(-code));
 }
 
+/* Its source may stand on it, which only that one's box knows. */
+static bool doubted(struct registry *r, const struct snapshot *p)
+{
+	const struct sandbox *source = p->doubt ? registry_by_uuid(r, p->source_uuid) : NULL;
+
+	return source && source->machine[0];
+}
+
 void snapshots_sweep(struct registry *r)
 {
 	struct snapshot_index x;
@@ -441,7 +453,7 @@ void snapshots_sweep(struct registry *r)
 		struct ask a;
 
 		/* One reference is the table's, the others of whoever works on it. */
-		if (!p->gone || p->removing || p->needed || p->busy || p->refs > 1)
+		if (!p->gone || p->removing || p->needed || p->busy || p->refs > 1 || doubted(r, p))
 			continue;
 		ask_init(&a);
 		ask_str(&a, p->uuid);

@@ -21,8 +21,9 @@ static const struct {
 	{                                                                                             \
 #member, offsetof(struct snapshot, member), sizeof(((struct snapshot *)NULL)->member) \
 	}
-	WORD(name),	   WORD(uuid),	      WORD(error), WORD(source), WORD(source_uuid), WORD(parent),
-	WORD(parent_uuid), WORD(memory_base), WORD(key),   WORD(base),	 WORD(bootid),	    WORD(fingerprint),
+	WORD(name),   WORD(uuid),	 WORD(error),	    WORD(source),      WORD(source_uuid),
+	WORD(parent), WORD(parent_uuid), WORD(birth),	    WORD(memory_base), WORD(key),
+	WORD(base),   WORD(bootid),	 WORD(fingerprint),
 #undef WORD
 };
 
@@ -207,7 +208,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */
 	if (p->status == SNAPSHOT_CAPTURING)
-		p->gone = true;
+		p->gone = p->doubt = true;
 	snapshot_insert(r, p);
 	return 0;
 }

@@ -28,6 +28,7 @@ struct snapshot {
 	bool removing; /* the pager was asked to forget it, or the store */
 	bool needed;   /* by somebody, as the last sweep found */
 	bool hidden;   /* prepared from a profile: nobody's to see */
+	bool doubt; /* a daemon before us was taking it: its source's memory may be of it. Its box knows (relink.c) */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
@@ -38,6 +39,7 @@ struct snapshot {
 	char source[CFS_NAME_MAX + 1], source_uuid[LAUNCH_UUID_LEN + 1];
 	char parent[80];		       /* a name, or "profile:NAME"; for people */
 	char parent_uuid[LAUNCH_UUID_LEN + 1]; /* the origin of the sandbox that it was taken of; "": none */
+	char birth[LAUNCH_UUID_LEN + 1];       /* what the disk of that sandbox was made from; "": its base image */
 	char memory_base[LAUNCH_UUID_LEN + 1]; /* its template; "": none */
 	char key[256];			       /* hidden: what it is the prepared state of */
 	char base[160], bootid[80];	       /* disk image, kernel */
@@ -138,8 +140,9 @@ void store_end(struct registry *r);
 /* -- relink.c */
 bool registry_peers_are_up(struct registry *r);
 bool registry_peers_failed(struct registry *r);
-const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
-void relink_sandbox(struct sandbox *s);		      /* tell a fresh pager of its machine */
+const char *registry_peers_words(struct registry *r);		   /* why they are away; "": nothing is wrong */
+void relink_sandbox(struct sandbox *s);				   /* tell a fresh pager of its machine */
+bool relink_in_doubt(struct registry *r, const struct sandbox *s); /* which snapshot its memory is of */
 void relink_adopted(struct sandbox *s);
 void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);

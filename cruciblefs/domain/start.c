@@ -305,6 +305,7 @@ static void choose(struct start *st)
 	if (!r && p && !s->disk_only && !p->hidden)
 		r = same_shape(s, p, &e);
 	if (!r && s->disk_only) {
+		snprintf(s->birth, sizeof(s->birth), "%s", p->uuid);
 		snprintf(s->origin, sizeof(s->origin), "%s", p->uuid);
 		snprintf(s->base, sizeof(s->base), "%s", p->base);
 		snprintf(s->bootid, sizeof(s->bootid), "%s", p->bootid);

@@ -530,6 +530,7 @@ static void test_memory_without_a_template(void **state)
 {
 	struct rig *r = ready(NULL);
 	struct heard *h;
+	char name[64];
 	struct wire_rd rd;
 	uint32_t id;
 
@@ -549,6 +550,9 @@ static void test_memory_without_a_template(void **state)
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BASE);
 	assert_int_equal(wire_u64(&rd), 0);
 	assert_int_equal(wire_u8(&rd), 0);
+	wire_str(&rd, name, sizeof(name));
+	assert_string_equal(name, "");
+	assert_int_equal(wire_done(&rd), 0);
 	assert_int_equal(rig_heard_reply(r, id)->nfds, 2);
 	rig_free(r);
 }
@@ -557,6 +561,7 @@ static void test_rebase(void **state)
 {
 	struct rig *r = ready(NULL);
 	struct heard *h;
+	char name[64];
 	struct wire_rd rd;
 	uint32_t id;
 
@@ -586,6 +591,9 @@ static void test_rebase(void **state)
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BASE);
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BYTES);
 	assert_int_equal(wire_u8(&rd), 1);
+	wire_str(&rd, name, sizeof(name)); /* whose template that is */
+	assert_string_equal(name, RIG_SNAPSHOT);
+	assert_int_equal(wire_done(&rd), 0);
 	assert_int_equal(h->nfds, 4);
 	assert_true(heard_fd_is(h, 0, r->mem_fds[0]) && heard_fd_is(h, 1, r->mem_fds[1]));
 	assert_true(heard_fd_is(h, 2, r->template_fd) && heard_fd_is(h, 3, r->mem_fds[2]));
@@ -617,6 +625,7 @@ static void test_rebase_without_userfaultfd(void **state)
 static void test_memory_refused(void **state)
 {
 	struct rig *r = ready(NULL);
+	struct buf b;
 	uint32_t first;
 
 	(void)state;
@@ -630,12 +639,18 @@ static void test_memory_refused(void **state)
 	rig_mem_answers(r);
 	assert_int_equal(rig_reply(r, first, NULL, NULL), 0);
 	r->mem_silent = false;
-	/* A template and no size, a size and no template. */
-	assert_int_equal(reply_of(r, rig_request(r, BOX_MEMORY, "\0\0\1\0\0\0\0\0\0\0\0\0", 12), "come together"),
-			 -EBADMSG);
-	assert_int_equal(reply_of(r, rig_request_fd(r, BOX_MEMORY, "\0\0\0\0\0\0\0\0\0\0\0\0", 12, r->state_fd),
-				  "come together"),
-			 -EBADMSG);
+	/* A template, its size and its name: none without the others. */
+	buf_init(&b, 64);
+	for (int i = 1; i < 7; i++) {
+		buf_reset(&b);
+		wire_put_u64(&b, i & 1 ? RIG_MEM_BYTES : 0);
+		wire_put_u32(&b, 0);
+		wire_put_str(&b, i & 2 ? RIG_SNAPSHOT : "");
+		assert_int_equal(reply_of(r, rig_request_fd(r, BOX_MEMORY, b.data, b.len, i & 4 ? r->state_fd : -1),
+					  "come together"),
+				 -EBADMSG);
+	}
+	buf_fini(&b);
 	assert_int_equal(ask(r, BOX_THAW, ""), 0);
 	all_is_well(r);
 	rig_free(r);
