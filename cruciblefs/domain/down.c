@@ -30,7 +30,7 @@ static bool starts_again(struct sandbox *s)
 	log_warn("sandbox=%s uuid=%s event=warm-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
 		 s->down_words);
 	pager_let_go(s->reg, s->disk, GO_DISK);
-	s->disk[0] = s->origin[0] = '\0';
+	s->disk[0] = s->birth[0] = s->origin[0] = '\0';
 	return sandbox_start(s, NULL, &e) == 0;
 }
 
@@ -52,7 +52,7 @@ static void settle(struct sandbox *s)
 		return;
 	if (s->disk[0] && s->disk_unused) {
 		pager_let_go(s->reg, s->disk, GO_DISK);
-		s->disk[0] = s->origin[0] = '\0';
+		s->disk[0] = s->birth[0] = s->origin[0] = '\0';
 	} else if (s->disk[0]) {
 		struct ask a;
 

@@ -484,7 +484,7 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e)
 	snprintf(s->base, sizeof(s->base), "%s", v->p->base);
 	k = machine_give(v->m, s, e);
 	if (k < 0) {
-		s->template[0] = s->origin[0] = s->disk[0] = '\0';
+		s->template[0] = s->birth[0] = s->origin[0] = s->disk[0] = '\0';
 		return k;
 	}
 	s->attached = v->attached;
