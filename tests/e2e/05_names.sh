@@ -27,7 +27,7 @@ assert_eq "$(find "$RUN" -mindepth 1 -maxdepth 1 | wc -l)" 13 "number of sandbox
 
 # What the store holds of them is called by their uuids; nothing else was made anywhere.
 assert_eq "$(find "$STORE/sandboxes" -mindepth 1 -maxdepth 1 | grep -cvE '/[0-9a-f-]{36}$')" 0 "names in the store that are no uuids"
-assert_eq "$(find "$STORE/sandboxes" -mindepth 1 -maxdepth 1 | wc -l)" 13
+assert_eq "$(find "$STORE/sandboxes" -mindepth 2 -maxdepth 2 -name sandbox.json | wc -l)" 13 # machines of the pool have none
 assert_eq "$(find "$DIR" -mindepth 1 -maxdepth 1 ! -name mnt ! -name store ! -name 'daemon.log' ! -name ready ! -name crucible.conf)" "" \
 	"what appeared beside the mount"
 assert_eq "$(find "$STORE" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" "blocks boot disks logs profiles run sandboxes snapshots snapstore state " "the store"

@@ -37,12 +37,12 @@ static const char *env_or(const char *name, const char *other)
 	return v && *v ? v : other;
 }
 
-/* The absolute path, malloc'd; NULL: not there. */
+/* The absolute path, malloc'd; NULL: not there. The runner tells where the source tree is: it starts tests elsewhere. */
 static char *find(const char *dir, const char *name)
 {
-	char path[512];
+	char path[1024];
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	snprintf(path, sizeof(path), "%s/%s/%s", *dir == '/' ? "" : env_or("CRUCIBLE_TOP", "."), dir, name);
 	return realpath(path, NULL);
 }
 
