@@ -150,7 +150,11 @@ struct registry {
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
 	struct prepare *prepare;			/* a profile is being prepared */
-	unsigned prepare_failures;
+	struct prepare_failure {
+		char key[256];
+		unsigned n;
+	} prepare_failed[16]; /* the newest */
+	unsigned nprepare_failed;
 	struct machine *pool_machines; /* IDLE and MAKING ones */
 	loop_id pool_timer;
 	unsigned npool, pool_failures;

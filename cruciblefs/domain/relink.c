@@ -298,6 +298,7 @@ static void on_pager_up(void *arg, bool fresh)
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
 	ask_pager(r, PAGER_CONFIG, &a, NULL, NULL);
 	if (fresh) {
+		worksets_untold(r);
 		revive_end_all(r, "the pager was restarted");
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)

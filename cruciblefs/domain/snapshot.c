@@ -176,6 +176,7 @@ struct snapshot *snapshot_unref(struct snapshot *p)
 		return NULL;
 	attrs_fini(&p->attrs);
 	waitq_fini(&p->waitq);
+	loop_del(p->reg->loop, &p->workset_timer);
 	free(p->inherited);
 	free(p->batch);
 	free(p->verified);
@@ -205,6 +206,7 @@ static void take_out(struct registry *r, struct snapshot *p)
 	*(p->next ? &p->next->prev : &r->last_snapshot) = p->prev;
 	p->prev = p->next = NULL;
 	p->listed = false;
+	loop_del(r->loop, &p->workset_timer);
 	snapshot_unref(p);
 }
 

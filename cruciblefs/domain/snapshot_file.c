@@ -125,6 +125,8 @@ void snapshot_remove_dir(struct snapshot *p)
 	unlinkat(p->reg->snapshots_fd, path, 0);
 	snprintf(path, sizeof(path), "%s/diff.json", p->uuid);
 	unlinkat(p->reg->snapshots_fd, path, 0);
+	snprintf(path, sizeof(path), "%s/workset", p->uuid);
+	unlinkat(p->reg->snapshots_fd, path, 0);
 	unlinkat(p->reg->snapshots_fd, p->uuid, AT_REMOVEDIR);
 }
 
@@ -203,6 +205,8 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 	p->changed_ns = p->created_ns;
 	if (faccessat(dir, "diff.json", R_OK, 0) == 0)
 		p->diff = DIFF_DONE;
+	if (faccessat(dir, "workset", R_OK, 0) == 0)
+		p->workset = WORKSET_KEPT;
 	if (p->status == SNAPSHOT_STORING)
 		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */

@@ -54,6 +54,9 @@ struct snapshot {
 	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
 	bool busy; /* verify runs */
+	enum { WORKSET_NONE, WORKSET_KEPT, WORKSET_TOLD } workset; /* as a file (perhaps), known to this pager */
+	loop_id workset_timer;
+	uint64_t used_ns; /* hidden: when a sandbox last went on from it; 0: not since the daemon's start */
 };
 
 /* One caller waits for its end. */
@@ -131,6 +134,10 @@ void strays_load(struct registry *r);
 void strays_add(struct registry *r, const char *id);
 void strays_tell(struct registry *r); /* the pager is up: it lets go of them */
 void strays_free(struct registry *r);
+/* -- workset.c */
+void workset_learn(struct snapshot *p); /* a machine went on from it */
+void workset_tell(struct snapshot *p);	/* the pager will be asked for its template */
+void worksets_untold(struct registry *r); /* the pager is a fresh one */
 /* -- whole.c */
 void store_gc_soon(struct registry *r);
 void store_end(struct registry *r);
