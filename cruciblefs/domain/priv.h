@@ -59,7 +59,7 @@ struct capture;
 struct machine;
 struct snapshot;
 struct prepare;
-struct ingest;
+struct storing;
 struct diff;
 struct fork;
 struct peer;
@@ -142,7 +142,7 @@ struct registry {
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
 	struct fork *forks;    /* batches that come up */
-	struct ingest *ingest; /* one is on its way into the store */
+	struct storing *ingest; /* one is on its way into the store */
 	loop_id ingest_timer, sweep_timer;
 	loop_id diffs_timer;
 	struct diff *diffs; /* the first one runs, the others wait */
