@@ -182,7 +182,7 @@ static bool stands_on(struct sandbox *s, const char *uuid)
 		log_warn("sandbox=%s uuid=%s event=not-saved error=\"%s\" next=continues", s->name, s->uuid, e.msg);
 	if (p->status == SNAPSHOT_CAPTURING) {
 		p->status = SNAPSHOT_STORING;
-		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked */
+		snapshot_open_state(p); /* without it: damaged, once the pager was asked */
 		if (snapshot_save(p, &e) < 0)
 			log_warn("snapshot=%s uuid=%s event=not-saved error=\"%s\" next=continues", p->name, p->uuid,
 				 e.msg);

@@ -80,8 +80,13 @@ int snapshot_usable(struct snapshot *p, struct err *e);
 int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
 void snapshot_remove_dir(struct snapshot *p);
-int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
-void snapshot_drop_state(struct snapshot *p);		/* the store has it */
+int snapshot_open_state(struct snapshot *p); /* p->state_fd */
+/* What the engine writes its device state into: a memfd that takes SNAP_BLOB_MAX bytes and not one more. -errno. */
+int snapshot_make_state(void);
+/* What it has written there becomes a file of ours, p->state_fd. -EIO: nothing, or more than there is; those of files.
+ */
+int snapshot_keep_state(struct snapshot *p, int from);
+void snapshot_drop_state(struct snapshot *p); /* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
