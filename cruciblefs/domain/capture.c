@@ -8,12 +8,14 @@
  *   CAPTURE  the pager: pages written since the mapping was made -> template, disk |
  *   MEMORY   the box: RAM becomes a private mapping of that template (re-base)     |
  *   THAW     the machine goes on                                                   |
- * and behind it ATTACH: the pager serves the new mapping (until it does, faults wait). From then on the snapshot can be
- * forked; ingest.c takes over.
+ * and beside THAW ATTACH: the pager serves the new mapping (until it does, faults wait; without userfaultfd none would,
+ * and THAW waits for its answer). From then on the snapshot can be forked; ingest.c takes over.
  *
  * Whatever fails between FREEZE and THAW is followed by THAW, and the machine goes on as it was: its old mapping is
  * there until MEMORY has answered, and what the pager has captured is a template of its own. A box that hears nothing
- * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else.
+ * for 30 s thaws by itself, so a daemon that dies in the middle costs the snapshot and nothing else; so does one that
+ * is stopped. What the pager copied meanwhile is of no instant: it is a snapshot only when the box says, after CAPTURE,
+ * that the machine still stood, by taking MEMORY or by a THAW that was one.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -29,14 +31,19 @@
 /* Commands that are busy on four emulated vCPUs take up to 115 ms; the machine runs meanwhile. */
 #define FREEZE_MS 1000u
 
-enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, THAW, UNDO };
+enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, ATTACH, THAW, UNDO };
 
 /* For people: what it was at when it failed. */
 static const char *const step_words[] = {
-	[KNOW] = "looking at its memory",    [KNOWN] = "telling the pager of its memory",
-	[BEGIN] = "making a template",	     [FREEZE] = "freezing it",
-	[CAPTURE] = "copying what it wrote", [MEMORY] = "putting the template in place",
-	[THAW] = "letting it go on",	     [UNDO] = "letting it go on",
+	[KNOW] = "looking at its memory",
+	[KNOWN] = "telling the pager of its memory",
+	[BEGIN] = "making a template",
+	[FREEZE] = "freezing it",
+	[CAPTURE] = "copying what it wrote",
+	[MEMORY] = "putting the template in place",
+	[ATTACH] = "telling the pager of its new memory",
+	[THAW] = "letting it go on",
+	[UNDO] = "letting it go on",
 };
 
 struct capture {
@@ -44,12 +51,15 @@ struct capture {
 	struct snapshot *p; /* a reference; in the table */
 	struct snapshot_job *job;
 	enum step step;
-	bool frozen, captured;
-	int code; /* of what failed */
+	bool frozen;
+	bool copied;   /* CAPTURE has answered */
+	bool captured; /* and it was all of one instant: it is a snapshot, whatever comes */
+	int code;      /* of what failed */
 	char words[256];
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
 	uint64_t base;	   /* address of the RAM in the engine */
 	int uffd, mem, pagemap;
+	int written; /* what the engine writes its state into, until FREEZE has answered */
 };
 
 static void run(struct capture *c, enum step step);
@@ -64,6 +74,7 @@ static void drop_fds(struct capture *c)
 	fd_close(&c->uffd);
 	fd_close(&c->mem);
 	fd_close(&c->pagemap);
+	fd_close(&c->written);
 }
 
 /* -- the end ---------------------------------------------------------------------------------------------------------
@@ -95,7 +106,11 @@ static void finish(struct capture *c)
 	} else {
 		if (!p->hidden) {
 			snprintf(s->latest_snapshot, sizeof(s->latest_snapshot), "%s", p->name);
-			sandbox_save(s, NULL);
+			/* What its memory is of, its box tells the next daemon, too. */
+			if (sandbox_save(s, &e) < 0)
+				log_warn("sandbox=%s uuid=%s event=not-saved error=\"%s\" next=continues", s->name,
+					 s->uuid, e.msg);
+			e = (struct err){ 0 };
 		}
 		snapshot_set_status(p, SNAPSHOT_STORING, "");
 		ingest_kick(r);
@@ -125,21 +140,26 @@ static void fail(struct capture *c, int code, const char *step, const char *word
 /* -- the steps -------------------------------------------------------------------------------------------------------
  */
 
+/* The pager is gone: its successor gets it (relink.c). Else its faults would wait for ever. */
+static void not_attached(struct sandbox *s, int code, const char *words)
+{
+	char text[256];
+
+	s->attached = false;
+	if (code == -EPIPE || code == -ENOTCONN || s->gone || !s->link)
+		return;
+	snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
+	sandbox_down(s, text);
+}
+
 static void on_attached(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 
 	(void)r;
 	(void)m;
-	/* The pager is gone: its successor gets it. Else its faults would wait for ever. */
-	if (code == -EPIPE) {
-		s->attached = false;
-	} else if (code < 0 && !s->gone && s->link) {
-		char text[256];
-
-		snprintf(text, sizeof(text), "the machine was lost: the pager does not take its memory: %s", words);
-		sandbox_down(s, text);
-	}
+	if (code < 0)
+		not_attached(s, code, words);
 	sandbox_unref(s);
 }
 
@@ -154,11 +174,10 @@ int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint6
 	return code;
 }
 
-static int attach(struct capture *c, const char *template)
+static int attach(struct capture *c)
 {
 	int fds[3] = { c->uffd, c->mem, c->pagemap };
-	bool has_uffd = c->uffd >= 0;
-	int code = capture_attach(c->s, template, c->base, ram_bytes(c), &c->ranges, fds + !has_uffd, 2 + has_uffd);
+	int code = capture_attach(c->s, c->p->uuid, c->base, ram_bytes(c), &c->ranges, fds, 3);
 
 	drop_fds(c);
 	return code;
@@ -191,7 +210,7 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	if (r->bad || wire_left(r) < 4 || buf_add(&c->ranges, wire_raw(r, wire_left(r)), left) < 0 || m->nfds < 1)
 		return -EBADMSG;
 	c->p->bits_fd = take_fd(&m->fds[0]);
-	c->captured = true;
+	c->copied = true;
 	return 0;
 }
 
@@ -199,13 +218,15 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 {
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
-	enum step step = c->step;
+	enum step step = c->step, next = step + 1;
 
 	if (code == 0 && !s->link) {
 		code = -ENOTCONN;
 		words = "the machine is gone";
 	}
 	if (code < 0) {
+		if (step == ATTACH)
+			not_attached(s, code, words);
 		if (step == THAW || step == UNDO)
 			c->frozen = false;
 		if (step == UNDO)
@@ -228,25 +249,35 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		break;
 	case FREEZE:
 		c->frozen = true;
+		code = snapshot_keep_state(c->p, c->written);
+		fd_close(&c->written);
 		break;
 	case CAPTURE:
 		code = take_captured(c, r, m);
 		break;
 	case MEMORY:
 		code = take_memory(c, r, m);
-		if (!code) {
-			snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
-			snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
-			code = attach(c, c->p->uuid);
+		c->captured = true;
+		snprintf(s->template, sizeof(s->template), "%s", c->p->uuid);
+		snprintf(s->origin, sizeof(s->origin), "%s", c->p->uuid);
+		if (code < 0)
+			not_attached(s, code, "its box answers nonsense");
+		else if (c->uffd >= 0) {
+			next = THAW;
+			code = attach(c);
 			if (code == -ENOTCONN) { /* as on_attached() */
 				s->attached = false;
 				code = 0;
 			}
 		}
 		break;
+	case ATTACH:
+		s->attached = true;
+		break;
 	case THAW:
 	case UNDO:
 		c->frozen = false;
+		c->captured = c->copied;
 		c->p->pause_ns = wire_u64(r);
 		finish(c);
 		return;
@@ -254,7 +285,7 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 	if (code < 0)
 		fail(c, code, step_words[step], strerror(-code));
 	else
-		run(c, step + 1);
+		run(c, next);
 }
 
 static void run(struct capture *c, enum step step)
@@ -269,6 +300,7 @@ static void run(struct capture *c, enum step step)
 	case KNOW:
 		ask_u64(&a, 0);
 		ask_u32(&a, 0);
+		ask_str(&a, "");
 		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
 		break;
 	case KNOWN:
@@ -290,7 +322,12 @@ static void run(struct capture *c, enum step step)
 		break;
 	case FREEZE:
 		ask_u32(&a, FREEZE_MS);
-		ask_fd(&a, c->p->state_fd);
+		c->written = snapshot_make_state();
+		if (c->written < 0) {
+			fail(c, c->written, step_words[step], strerror(-c->written));
+			return;
+		}
+		ask_fd(&a, c->written);
 		code = ask_box(s->link, BOX_FREEZE, &a, on_step, c);
 		break;
 	case CAPTURE:
@@ -302,8 +339,17 @@ static void run(struct capture *c, enum step step)
 	case MEMORY:
 		ask_u64(&a, ram_bytes(c));
 		ask_raw(&a, c->ranges.data, c->ranges.len);
+		ask_str(&a, c->p->uuid);
 		ask_fd(&a, c->p->template_fd);
 		code = ask_box(s->link, BOX_MEMORY, &a, on_step, c);
+		break;
+	case ATTACH:
+		code = ask_attach(s->reg,
+				  &(struct attach){ s->machine, c->p->uuid, c->base, ram_bytes(c), &c->ranges,
+						    (int[]){ c->mem, c->pagemap }, 2 },
+				  on_step, c);
+		drop_fds(c);
+		s->attached = s->attached && code == 0;
 		break;
 	case THAW:
 	case UNDO:
@@ -393,8 +439,6 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		err_set(e, k, "sandbox %s: snapshot: no memory", s->name);
 	if (!k)
 		k = snapshot_save(p, e);
-	if (!k && (k = snapshot_open_state(p, true)) < 0)
-		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
 	if (k < 0) {
 		if (p && p->uuid[0])
 			snapshot_remove_dir(p);
@@ -402,7 +446,9 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		snapshot_unref(p);
 		return k;
 	}
-	*c = (struct capture){ .s = sandbox_ref(s), .p = snapshot_ref(p), .uffd = -1, .mem = -1, .pagemap = -1 };
+	*c = (struct capture){
+		.s = sandbox_ref(s), .p = snapshot_ref(p), .uffd = -1, .mem = -1, .pagemap = -1, .written = -1
+	};
 	c->job = j;
 	buf_init(&c->ranges, 16384);
 	s->capture = c;
@@ -433,6 +479,9 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 	if (s->status != SBX_READY || !s->link)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: it is %s; only a running one can be frozen", s->name,
 			       sandbox_status_name(sandbox_status(s)));
+	if ((s->template[0] && !s->attached) || relink_in_doubt(r, s)) /* the pager was restarted: see relink.c */
+		return err_set(e, -EBUSY, "sandbox %s: snapshot: the pager is being told of its memory; try again",
+			       s->name);
 	if (s->capture)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: another one is under way", s->name);
 	/* Removed ones that something still stands on take as much room. */

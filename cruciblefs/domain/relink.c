@@ -153,20 +153,82 @@ static void on_adopted(void *arg, int code, const char *words, struct wire_rd *r
 	attach_again(arg);
 }
 
+bool relink_in_doubt(struct registry *r, const struct sandbox *s)
+{
+	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->doubt && !strcmp(p->source_uuid, s->uuid))
+			return true;
+	}
+	return false;
+}
+
+/* A daemon before us did not live, or had no room, to write down that the machine had come to stand on a snapshot that
+ * was being taken. It was never shown, but its pages are the machine's: it is stored, and goes when nothing needs it.
+ */
+static bool stands_on(struct sandbox *s, const char *uuid)
+{
+	struct snapshot *p = snapshot_by_uuid(s->reg, uuid);
+	struct err e = { 0 };
+
+	if (!strcmp(s->template, uuid))
+		return true;
+	if (!p || strcmp(p->source_uuid, s->uuid) != 0)
+		return false;
+	log_info("sandbox=%s uuid=%s event=memory-of-another snapshot=%s was=%s next=continues", s->name, s->uuid, uuid,
+		 s->template);
+	snprintf(s->template, sizeof(s->template), "%s", uuid);
+	snprintf(s->origin, sizeof(s->origin), "%s", uuid);
+	if (sandbox_save(s, &e) < 0)
+		log_warn("sandbox=%s uuid=%s event=not-saved error=\"%s\" next=continues", s->name, s->uuid, e.msg);
+	if (p->status == SNAPSHOT_CAPTURING) {
+		p->status = SNAPSHOT_STORING;
+		snapshot_open_state(p); /* without it: damaged, once the pager was asked */
+		if (snapshot_save(p, &e) < 0)
+			log_warn("snapshot=%s uuid=%s event=not-saved error=\"%s\" next=continues", p->name, p->uuid,
+				 e.msg);
+	}
+	return true;
+}
+
+static void find_storing(struct registry *r);
+
+/* Its box has answered: no snapshot of it is in doubt any more. */
+static void doubt_ends(struct sandbox *s)
+{
+	bool any = false;
+
+	for (struct snapshot *p = s->reg->first_snapshot; p; p = p->next) {
+		if (p->doubt && !strcmp(p->source_uuid, s->uuid))
+			any = true, p->doubt = false;
+	}
+	if (!any)
+		return;
+	find_storing(s->reg);
+	snapshots_sweep(s->reg);
+}
+
 static void on_memory_again(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
 	uint64_t base = wire_u64(r), bytes = wire_u64(r);
 	uint8_t has_uffd = wire_u8(r);
-	bool has_template = s->template[0] != '\0';
+	char of[LAUNCH_UUID_LEN + 1] = "";
+	bool has_template, right;
 	struct again *g;
 
 	(void)words;
+	wire_str(r, of, sizeof(of));
+	has_template = of[0] != '\0';
+	right = code == 0 && wire_done(r) == 0 && m->nfds >= 2u + has_template + has_uffd;
+	if (s->link && !s->gone && right)
+		right = stands_on(s, of);
+	if (code != -EPIPE)
+		doubt_ends(s);
 	if (code == -ENOENT || !s->link || s->gone) {
 		sandbox_unref(s); /* it booted cold, and was never snapshotted */
 		return;
 	}
-	if (code < 0 || wire_done(r) < 0 || m->nfds < 2u + has_template + has_uffd) {
+	if (!right) {
 		sandbox_down(s, "the machine was lost: its box could not hand over its memory to a restarted pager");
 		sandbox_unref(s);
 		return;
@@ -308,7 +370,7 @@ static void on_pager_up(void *arg, bool fresh)
 	}
 	/* One that came back did not hear what was asked of it while nobody was connected. */
 	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (fresh || (s->template[0] && !s->attached && !s->restore))
+		if (fresh || ((s->template[0] || relink_in_doubt(r, s)) && !s->attached && !s->restore))
 			relink_sandbox(s);
 	}
 	for (struct sandbox *s = r->hidden; s; s = s->next) {

@@ -255,6 +255,7 @@ static void second(struct revival *v)
 		ask_init(&a);
 		ask_u64(&a, (uint64_t)v->p->memory_mib << 20);
 		ask_raw(&a, v->ranges.data, v->ranges.len);
+		ask_str(&a, v->p->uuid);
 		ask_fd(&a, v->template_fd);
 		sent(v, ask_box(v->link, BOX_MEMORY, &a, on_memory, v), "putting its memory in place");
 	}

@@ -352,6 +352,10 @@ static void mark_all(struct registry *r, struct snapshot_index *x)
 	}
 	revive_each(r, mark, x);
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		const struct sandbox *source = p->doubt ? registry_by_uuid(r, p->source_uuid) : NULL;
+
+		if (source && source->machine[0])
+			mark(x, p->uuid);
 		if (p->status <= SNAPSHOT_STORING) {
 			mark(x, p->parent_uuid);
 			mark(x, p->memory_base);

@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "snapstore/snap.h"
 
 static const struct {
 	const char *key;
@@ -94,16 +97,48 @@ int snapshot_save(struct snapshot *p, struct err *e)
 }
 
 /* It stays a file until the store has it: the daemon may be restarted meanwhile. */
-int snapshot_open_state(struct snapshot *p, bool make)
+int snapshot_open_state(struct snapshot *p)
 {
 	char path[LAUNCH_UUID_LEN + 32];
 
 	snprintf(path, sizeof(path), "%s/state", p->uuid);
 	fd_close(&p->state_fd);
-	p->state_fd = openat(
-		p->reg->snapshots_fd, path,
-		make ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC : O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	p->state_fd = openat(p->reg->snapshots_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	return p->state_fd < 0 ? -errno : 0;
+}
+
+int snapshot_make_state(void)
+{
+	AUTO_FD fd = memfd_create("crucible-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, SNAP_BLOB_MAX) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+/* The engine, which may be taken over, keeps its descriptor: it has none of the file. */
+int snapshot_keep_state(struct snapshot *p, int from)
+{
+	char path[LAUNCH_UUID_LEN + 32];
+	off_t len = lseek(from, 0, SEEK_CUR), at = 0; /* the offset is shared with whoever wrote */
+	AUTO_FD fd = -1;
+
+	if (len <= 0 || len > (off_t)SNAP_BLOB_MAX)
+		return len < 0 ? -errno : -EIO;
+	snprintf(path, sizeof(path), "%s/state", p->uuid);
+	fd = openat(p->reg->snapshots_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	while (at < len) {
+		ssize_t n = sendfile(fd, from, &at, (size_t)(len - at));
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return -EIO;
+	}
+	return snapshot_open_state(p);
 }
 
 void snapshot_drop_state(struct snapshot *p)
@@ -208,10 +243,10 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 	if (faccessat(dir, "workset", R_OK, 0) == 0)
 		p->workset = WORKSET_KEPT;
 	if (p->status == SNAPSHOT_STORING)
-		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
+		snapshot_open_state(p); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */
 	if (p->status == SNAPSHOT_CAPTURING)
-		p->gone = true;
+		p->gone = p->doubt = true;
 	snapshot_insert(r, p);
 	return 0;
 }

@@ -28,6 +28,7 @@ struct snapshot {
 	bool removing; /* the pager was asked to forget it, or the store */
 	bool needed;   /* by somebody, as the last sweep found */
 	bool hidden;   /* prepared from a profile: nobody's to see */
+	bool doubt; /* a daemon before us was taking it: its source's memory may be of it. Its box knows (relink.c) */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
@@ -53,7 +54,7 @@ struct snapshot {
 	char *batch;		  /* names of the last fork, lines */
 	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
-	bool busy; /* verify runs */
+	bool busy;						   /* verify runs */
 	enum { WORKSET_NONE, WORKSET_KEPT, WORKSET_TOLD } workset; /* as a file (perhaps), known to this pager */
 	loop_id workset_timer;
 	uint64_t used_ns; /* hidden: when a sandbox last went on from it; 0: not since the daemon's start */
@@ -84,8 +85,13 @@ int snapshot_usable(struct snapshot *p, struct err *e);
 int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
 void snapshot_remove_dir(struct snapshot *p);
-int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
-void snapshot_drop_state(struct snapshot *p);		/* the store has it */
+int snapshot_open_state(struct snapshot *p); /* p->state_fd */
+/* What the engine writes its device state into: a memfd that takes SNAP_BLOB_MAX bytes and not one more. -errno. */
+int snapshot_make_state(void);
+/* What it has written there becomes a file of ours, p->state_fd. -EIO: nothing, or more than there is; those of files.
+ */
+int snapshot_keep_state(struct snapshot *p, int from);
+void snapshot_drop_state(struct snapshot *p); /* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
@@ -135,8 +141,8 @@ void strays_add(struct registry *r, const char *id);
 void strays_tell(struct registry *r); /* the pager is up: it lets go of them */
 void strays_free(struct registry *r);
 /* -- workset.c */
-void workset_learn(struct snapshot *p); /* a machine went on from it */
-void workset_tell(struct snapshot *p);	/* the pager will be asked for its template */
+void workset_learn(struct snapshot *p);	  /* a machine went on from it */
+void workset_tell(struct snapshot *p);	  /* the pager will be asked for its template */
 void worksets_untold(struct registry *r); /* the pager is a fresh one */
 /* -- whole.c */
 void store_gc_soon(struct registry *r);
@@ -144,8 +150,9 @@ void store_end(struct registry *r);
 /* -- relink.c */
 bool registry_peers_are_up(struct registry *r);
 bool registry_peers_failed(struct registry *r);
-const char *registry_peers_words(struct registry *r); /* why they are away; "": nothing is wrong */
-void relink_sandbox(struct sandbox *s);		      /* tell a fresh pager of its machine */
+const char *registry_peers_words(struct registry *r);		   /* why they are away; "": nothing is wrong */
+void relink_sandbox(struct sandbox *s);				   /* tell a fresh pager of its machine */
+bool relink_in_doubt(struct registry *r, const struct sandbox *s); /* which snapshot its memory is of */
 void relink_adopted(struct sandbox *s);
 void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);

@@ -69,6 +69,7 @@ struct pg_template {
 	unsigned refs;		 /* machines, children that are not stored, jobs */
 	unsigned nmachines;
 	bool forgotten;
+	bool pinned;	   /* captured of a machine without userfaultfd: counted in @whole until that is attached */
 	unsigned whole;	   /* machines without userfaultfd, also coming ones, and reads ahead: nothing is evicted */
 	uint64_t used_ns;  /* when the last machine went, or somebody asked for it */
 	uint32_t evict_at; /* page where an eviction goes on; == pages: none */
@@ -193,6 +194,7 @@ void pg_template_unref(struct pg_template *t);				   /* frees what nobody wants 
 void pg_template_gone(struct pg_template *t); /* free it when nothing holds it and it is forgotten */
 void pg_template_drop_parent(struct pg_template *t);
 void pg_template_stored(struct pg_template *t); /* captured: in the snapstore now */
+void pg_template_unpin(struct pg_template *t);	/* nobody is about to go on with it */
 void pg_template_empty(struct pg_template *t);	/* punch everything, no bits; blocks a little */
 /* Runs of zeros of PAGER_RANGE_MIN and more: the largest PAGER_RANGES_MAX, in order. */
 uint32_t pg_zero_ranges(const struct pg_template *t, struct pg_range out[PAGER_RANGES_MAX]);

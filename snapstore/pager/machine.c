@@ -120,6 +120,7 @@ int pg_machine_attach(struct pager *p, const struct pg_request *q, struct pg_tem
 	if (t) {
 		t->refs++;
 		t->nmachines++;
+		pg_template_unpin(t); /* if it needs that, it is counted by itself */
 	}
 	pg_workset_attached(m, old != NULL);
 	if (old)

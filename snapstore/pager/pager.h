@@ -57,6 +57,7 @@ enum pager_type {
 	PAGER_CAPTURE_BEGIN,
 	/* {str machine, str snapshot, str disk ("": none)}: the machine is paused. Copies the pages that it has of its own
 	 * (written since its mapping was made) into the template, and freezes the disk as snapshot @snapshot's.
+	 * Of a machine that has a template and no userfaultfd the new one is filled, too: it may go on with it at once.
 	 * -> {u64 pages, u64 ns, u32 n, n ranges as in TEMPLATE} fd0: a memfd with one bit a page of what was captured.
 	 * On failure nothing has changed: the template is empty, the disk as before. */
 	PAGER_CAPTURE,
@@ -65,7 +66,7 @@ enum pager_type {
 	PAGER_CAPTURED,
 	/* {str snapshot, u64 bytes, str parent, u8 stored} fds: the template (any descriptor of it) and, unless stored, the
 	 * bits of captured pages: to a pager that was restarted, before the machines of it are ATTACHed again. What the
-	 * template holds (SEEK_DATA) is kept. */
+	 * template holds (SEEK_DATA) is kept. -EPERM: not a template of a pager's, or that of another snapshot. */
 	PAGER_ADOPT,
 	PAGER_STORED, /* {str snapshot}: the snapstore has its memory and disk */
 	/* {str snapshot}: not wanted (any more): freed with its last machine; its disk stack goes. None is fine. With

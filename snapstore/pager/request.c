@@ -17,6 +17,8 @@ struct pending {
 	struct pg_request q;
 	int fds[3];
 	struct pg_capture_result captured;
+	bool whole;	  /* CAPTURE: its machine has no userfaultfd, and may go on before it is attached again */
+	struct buf reply; /* the same */
 };
 
 static struct pending *pending_new(const struct pg_call *c, const struct pg_request *q, struct pg_template *t)
@@ -28,6 +30,7 @@ static struct pending *pending_new(const struct pg_call *c, const struct pg_requ
 	w->call = *c;
 	w->q = *q;
 	w->t = t;
+	buf_init(&w->reply, MSG_MAX);
 	for (size_t i = 0; i < ARRAY_LEN(w->fds); i++)
 		w->fds[i] = -1;
 	if (t)
@@ -40,6 +43,7 @@ static void pending_free(struct pending *w)
 	for (size_t i = 0; i < ARRAY_LEN(w->fds); i++)
 		fd_close(&w->fds[i]);
 	pg_template_unref(w->t);
+	buf_fini(&w->reply);
 	free(w);
 }
 
@@ -350,45 +354,61 @@ static int do_capture_begin(const struct pg_call *c, const struct pg_request *q,
 	return 0;
 }
 
+static void capture_failed(struct pending *w, int code, const char *words)
+{
+	pg_template_empty(w->t);
+	w->t->state = PG_BEGUN;
+	pg_reply(&w->call, code, words, NULL, NULL, 0);
+	pending_free(w);
+}
+
 static void capture_frozen(void *arg, int code, const char *words)
 {
 	struct pending *w = arg;
-	AUTO_FD bits = -1;
 	struct err e = { 0 };
-	struct buf b;
 
-	buf_init(&b, MSG_MAX);
-	if (code == 0) {
-		code = pg_bits_memfd(w->t, &bits, &e);
-		if (code == 0 && (wire_put_u64(&b, w->captured.pages) < 0 || wire_put_u64(&b, w->captured.ns) < 0))
-			code = no_memory(&e);
-		if (code == 0) {
-			/* From here on it is there, whether the answer arrives or not: CAPTURED tells of it. */
-			struct pg_range ranges[PAGER_RANGES_MAX];
-
-			w->t->state = PG_CAPTURED;
-			if (pg_ranges_put(&b, ranges, pg_zero_ranges(w->t, ranges)) < 0)
-				code = no_memory(&e);
-		}
-	} else {
+	if (code < 0) {
 		err_set(&e, code, "disk: %s", words);
+		capture_failed(w, code, e.msg);
+		return;
 	}
-	if (code < 0 && w->t->state == PG_FILLING) {
-		pg_template_empty(w->t);
-		w->t->state = PG_BEGUN;
-	}
-	if (code < 0)
-		pg_reply_err(&w->call, &e);
-	else
-		pg_reply(&w->call, 0, NULL, &b, &bits, 1);
-	buf_fini(&b);
+	/* From here on it is there, whether the answer arrives or not: CAPTURED tells of it. */
+	w->t->state = PG_CAPTURED;
+	w->t->pinned = w->whole;
+	w->t->whole += w->whole;
+	pg_reply(&w->call, 0, NULL, &w->reply, w->fds, 1);
 	pending_free(w);
+}
+
+/* The memory is there. The disk is last: what is frozen stays so, and nothing may fail behind it. */
+static void capture_filled(void *arg, int code, const char *words)
+{
+	struct pending *w = arg;
+	struct pager *p = w->call.p;
+	struct pg_range ranges[PAGER_RANGES_MAX];
+	struct err e = { 0 };
+
+	err_set(&e, code, "what it has not written: %s", words);
+	if (code == 0)
+		code = pg_bits_memfd(w->t, &w->fds[0], &e);
+	if (code == 0 &&
+	    (wire_put_u64(&w->reply, w->captured.pages) < 0 || wire_put_u64(&w->reply, w->captured.ns) < 0 ||
+	     pg_ranges_put(&w->reply, ranges, pg_zero_ranges(w->t, ranges)) < 0))
+		code = no_memory(&e);
+	if (code < 0) {
+		capture_failed(w, code, e.msg);
+		return;
+	}
+	code = p->disks ? pg_disks_freeze(p->disks, w->q.id, w->q.snapshot, capture_frozen, w) : -ENOSYS;
+	if (code == -ENOSYS)
+		capture_frozen(w, 0, "");
+	else if (code < 0)
+		capture_frozen(w, code, err_name(code));
 }
 
 static void capture_copied(void *arg, const struct pg_capture_result *res, int code, const char *words)
 {
 	struct pending *w = arg;
-	struct pager *p = w->call.p;
 
 	if (code < 0) {
 		pg_reply(&w->call, code, words, NULL, NULL, 0);
@@ -396,11 +416,10 @@ static void capture_copied(void *arg, const struct pg_capture_result *res, int c
 		return;
 	}
 	w->captured = *res;
-	code = p->disks ? pg_disks_freeze(p->disks, w->q.id, w->q.snapshot, capture_frozen, w) : -ENOSYS;
-	if (code == -ENOSYS)
-		capture_frozen(w, 0, "");
-	else if (code < 0)
-		capture_frozen(w, code, err_name(code));
+	if (!w->whole)
+		capture_filled(w, 0, "");
+	else if (pg_ahead(w->t, NULL, 0, true, capture_filled, w) < 0)
+		capture_filled(w, -ENOMEM, "no memory");
 }
 
 static int do_capture(const struct pg_call *c, const struct pg_request *q, struct err *e)
@@ -422,6 +441,7 @@ static int do_capture(const struct pg_call *c, const struct pg_request *q, struc
 	w = pending_new(c, q, t);
 	if (!w)
 		return no_memory(e);
+	w->whole = m->t && m->uffd < 0;
 	r = pg_capture(m, t, capture_copied, w, e);
 	if (r < 0)
 		pending_free(w);
@@ -454,6 +474,8 @@ static int do_stored(const struct pg_call *c, const struct pg_request *q, struct
 
 	if (r < 0)
 		return r;
+	if (t)
+		pg_template_unpin(t);
 	if (c->p->disks)
 		pg_disks_stored(c->p->disks, q->snapshot);
 	pg_reply(c, 0, NULL, NULL, NULL, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Templates: memfds, their bits, and who holds them. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "snapstore/pager/bits.h"
 #include "snapstore/pager/core.h"
 
+#define TEMPLATE_NAME  "crucible-template-" /* and the snapshot: what a memfd is called once, it is for life */
 #define TEMPLATE_SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
 
 struct pg_template *pg_template_find(struct pager *p, const char *snapshot)
@@ -84,11 +86,13 @@ int pg_template_new(struct pager *p, const char *snapshot, uint64_t bytes, struc
 		    struct pg_template **ret, struct err *e)
 {
 	struct pg_template *t = NULL;
+	char name[sizeof(TEMPLATE_NAME) + PG_UUID_LEN];
 	int r = template_bare(p, snapshot, bytes, &t, e);
 
 	if (!t)
 		return r;
-	t->fd = memfd_create("crucible-template", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	snprintf(name, sizeof(name), TEMPLATE_NAME "%s", snapshot);
+	t->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* The mode first: nobody has a descriptor yet, and afterwards nobody but us may open it again. */
 	if (t->fd < 0 || fchmod(t->fd, 0400) < 0 || ftruncate(t->fd, (off_t)bytes) < 0 ||
 	    fcntl(t->fd, F_ADD_SEALS, TEMPLATE_SEALS) < 0) {
@@ -169,6 +173,18 @@ static int find_data(struct pg_template *t, struct err *e)
 	return r;
 }
 
+/* A box that was taken over could hand over another snapshot's, for all machines of this one to read. */
+static bool is_template_of(struct pager *p, int fd, const char *snapshot)
+{
+	char name[16], to[PATH_MAX], want[sizeof(TEMPLATE_NAME) + PG_UUID_LEN + 32];
+	ssize_t n;
+
+	snprintf(name, sizeof(name), "%d", fd);
+	snprintf(want, sizeof(want), "/memfd:" TEMPLATE_NAME "%s (deleted)", snapshot);
+	n = readlinkat(p->params.procfd, name, to, sizeof(to));
+	return n > 0 && (size_t)n == strlen(want) && !memcmp(to, want, (size_t)n);
+}
+
 int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t bytes, struct pg_template *parent,
 		      bool hold, struct pg_template **ret, struct err *e)
 {
@@ -178,8 +194,8 @@ int pg_template_adopt(struct pager *p, int fd, const char *snapshot, uint64_t by
 
 	/* An engine may have slipped another file in: only a pager's uid makes such a one. */
 	if (seals < 0 || (seals & TEMPLATE_SEALS) != TEMPLATE_SEALS || fstat(fd, &st) < 0 || st.st_uid != geteuid() ||
-	    (uint64_t)st.st_size != bytes || (st.st_mode & 0777) != 0400)
-		return err_set(e, -EPERM, "template %s: the descriptor is not of a template of this size", snapshot);
+	    (uint64_t)st.st_size != bytes || (st.st_mode & 0777) != 0400 || !is_template_of(p, fd, snapshot))
+		return err_set(e, -EPERM, "template %s: the descriptor is not of this template", snapshot);
 	r = template_bare(p, snapshot, bytes, &t, e);
 	if (!t)
 		return r;
@@ -233,6 +249,12 @@ int pg_page_put(struct pg_template *t, uint32_t page, uint32_t n, const void *pa
 	}
 	pg_evict_check(t->p);
 	return 0;
+}
+
+void pg_template_unpin(struct pg_template *t)
+{
+	t->whole -= t->pinned;
+	t->pinned = false;
 }
 
 void pg_template_empty(struct pg_template *t)

@@ -13,7 +13,8 @@ static struct box {
 	int fd; /* 0: a free place; they are never 0 */
 	char machine[LAUNCH_UUID_LEN + 1];
 	bool frozen, started, restores, loaded, ready;
-	bool memory, template; /* MEMORY came; with a template */
+	bool memory, template;		    /* MEMORY came; with a template */
+	char snapshot[LAUNCH_UUID_LEN + 1]; /* whose */
 	bool gone;
 } boxes[FAKE_BOXES];
 
@@ -181,6 +182,8 @@ static int memory_answer(struct box *x, bool again, struct buf *b, int fds[4], s
 	if (again)
 		wire_put_u64(b, 256u << 20);
 	wire_put_u8(b, x->template && !fakes.no_uffd);
+	if (again)
+		wire_put_str(b, x->snapshot);
 	fds[(*nfds)++] = fakes_fd();
 	fds[(*nfds)++] = fakes_fd();
 	if (again && x->template)
@@ -236,6 +239,13 @@ static void take(struct box *x, struct msg *m)
 	} else if (m->type == BOX_MEMORY) {
 		x->memory = true;
 		x->template = x->template || m->nfds;
+		wire_u64(&r);
+		for (uint32_t n = wire_u32(&r); n > 0 && !r.bad; n--)
+			wire_raw(&r, 16);
+		if (m->nfds)
+			wire_str(&r, x->snapshot, sizeof(x->snapshot));
+	} else if (m->type == BOX_FREEZE && m->nfds && !fakes.no_state) {
+		assert(write(m->fds[0], "STATE", 5) == 5);
 	} else if (m->type == BOX_EXEC && fakes.runs_commands) {
 		run_command(x, m);
 	} else if (m->type == BOX_VM && wire_u8(&r) == BOX_VM_STOP) {

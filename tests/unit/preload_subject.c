@@ -55,6 +55,32 @@ static void flags(uint64_t off)
 		fclose(f);
 }
 
+/* As many mappings as the kernel permits, to the last one. */
+static void crowd(void)
+{
+	static const size_t n = 4 << 20; /* more than anybody permits */
+	uint8_t *p = mmap(NULL, n * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *last = NULL;
+	size_t i = 1;
+
+	if (p == MAP_FAILED) {
+		printf("errno %d\n", errno);
+		return;
+	}
+	while (i < n && mprotect(p + i * 4096, 4096, PROT_READ) == 0)
+		i += 2;
+	/* Each was two more. One more each, until there are none; then one fewer: mmap() of a place that is taken
+	 * works, one that splits a mapping does not. */
+	for (;; i++) {
+		void *more = mmap(NULL, 4096, i % 2 ? PROT_READ : PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+		if (more == MAP_FAILED)
+			break;
+		last = more;
+	}
+	printf("%s\n", last && munmap(last, 4096) == 0 ? "full" : "not full");
+}
+
 int main(void)
 {
 	unsigned long long a, b;
@@ -71,6 +97,8 @@ int main(void)
 			printf("%u\n", *(volatile uint8_t *)(ram + a) = (uint8_t)b);
 		else if (sscanf(line, "flags %llu", &a) == 1)
 			flags(a);
+		else if (strcmp(line, "crowd\n") == 0)
+			crowd();
 		else
 			printf("what?\n");
 	}

@@ -206,6 +206,7 @@ static void put_memory(struct buf *b, uint64_t bytes, uint32_t n, const struct p
 		wire_put_u64(b, ranges[i].offset);
 		wire_put_u64(b, ranges[i].bytes);
 	}
+	wire_put_str(b, "snap");
 }
 
 static void test_memory(void **state)
@@ -249,6 +250,7 @@ static void test_memory(void **state)
 	assert_int_equal(parse(BOX_MEMORY, b.data, b.len, &m), 0);
 	assert_int_equal(m.memory.bytes, 1 << 20);
 	assert_int_equal(m.memory.ranges[1].offset, 4096);
+	assert_string_equal(m.memory.snapshot, "snap");
 	for (size_t len = 0; len < b.len; len++)
 		assert_int_equal(parse(BOX_MEMORY, b.data, len, &m), -EBADMSG);
 	buf_fini(&b);

@@ -61,6 +61,7 @@ struct heard { /* a message from the box */
 enum rig_op { OP_PAUSE, OP_RESUME, OP_SAVE, OP_ASSIGN, OP_LOAD, OP_COUNT };
 #define RIG_MEM_BASE  0x7f0000000000ull
 #define RIG_MEM_BYTES (256ull << 20)
+#define RIG_SNAPSHOT  "a1e6e9a0-3c52-4b8e-8a58-0a6f0f3d9c11"
 
 struct rig {
 	struct loop *loop;
@@ -134,7 +135,7 @@ struct rig {
 	/* its preload library */
 	int mem;
 	loop_id mem_src;
-	bool mem_silent, mem_no_uffd, mem_had_template;
+	bool mem_silent, mem_no_uffd, mem_had_template, mem_lost;
 	int mem_code;
 	unsigned int mem_orders;
 	struct preload_order mem_order;

@@ -245,6 +245,7 @@ void rig_mem_answers(struct rig *r)
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	a.has_uffd = nfds == 3;
+	a.lost = r->mem_lost;
 	if (r->mem_code < 0)
 		snprintf(a.words, sizeof(a.words), "the fake library would not");
 	if (nfds > 0) {
@@ -340,6 +341,7 @@ uint32_t rig_ask_memory(struct rig *r, bool with_template)
 		wire_put_u64(&b, 65536);
 		wire_put_u64(&b, 131072);
 	}
+	wire_put_str(&b, with_template ? RIG_SNAPSHOT : "");
 	id = rig_request_fd(r, BOX_MEMORY, b.data, b.len, with_template ? r->template_fd : -1);
 	buf_fini(&b);
 	return id;

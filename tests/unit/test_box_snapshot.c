@@ -529,6 +529,7 @@ static void test_memory_without_a_template(void **state)
 {
 	struct rig *r = ready(NULL);
 	struct heard *h;
+	char name[64];
 	struct wire_rd rd;
 	uint32_t id;
 
@@ -548,6 +549,9 @@ static void test_memory_without_a_template(void **state)
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BASE);
 	assert_int_equal(wire_u64(&rd), 0);
 	assert_int_equal(wire_u8(&rd), 0);
+	wire_str(&rd, name, sizeof(name));
+	assert_string_equal(name, "");
+	assert_int_equal(wire_done(&rd), 0);
 	assert_int_equal(rig_heard_reply(r, id)->nfds, 2);
 	rig_free(r);
 }
@@ -556,6 +560,7 @@ static void test_rebase(void **state)
 {
 	struct rig *r = ready(NULL);
 	struct heard *h;
+	char name[64];
 	struct wire_rd rd;
 	uint32_t id;
 
@@ -585,6 +590,9 @@ static void test_rebase(void **state)
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BASE);
 	assert_int_equal(wire_u64(&rd), RIG_MEM_BYTES);
 	assert_int_equal(wire_u8(&rd), 1);
+	wire_str(&rd, name, sizeof(name)); /* whose template that is */
+	assert_string_equal(name, RIG_SNAPSHOT);
+	assert_int_equal(wire_done(&rd), 0);
 	assert_int_equal(h->nfds, 4);
 	assert_true(heard_fd_is(h, 0, r->mem_fds[0]) && heard_fd_is(h, 1, r->mem_fds[1]));
 	assert_true(heard_fd_is(h, 2, r->template_fd) && heard_fd_is(h, 3, r->mem_fds[2]));
@@ -616,6 +624,7 @@ static void test_rebase_without_userfaultfd(void **state)
 static void test_memory_refused(void **state)
 {
 	struct rig *r = ready(NULL);
+	struct buf b;
 	uint32_t first;
 
 	(void)state;
@@ -629,15 +638,47 @@ static void test_memory_refused(void **state)
 	rig_mem_answers(r);
 	assert_int_equal(rig_reply(r, first, NULL, NULL), 0);
 	r->mem_silent = false;
-	/* A template and no size, a size and no template. */
-	assert_int_equal(reply_of(r, rig_request(r, BOX_MEMORY, "\0\0\1\0\0\0\0\0\0\0\0\0", 12), "come together"),
-			 -EBADMSG);
-	assert_int_equal(reply_of(r, rig_request_fd(r, BOX_MEMORY, "\0\0\0\0\0\0\0\0\0\0\0\0", 12, r->state_fd),
-				  "come together"),
-			 -EBADMSG);
+	/* A template, its size and its name: none without the others. */
+	buf_init(&b, 64);
+	for (int i = 1; i < 7; i++) {
+		buf_reset(&b);
+		wire_put_u64(&b, i & 1 ? RIG_MEM_BYTES : 0);
+		wire_put_u32(&b, 0);
+		wire_put_str(&b, i & 2 ? RIG_SNAPSHOT : "");
+		assert_int_equal(reply_of(r, rig_request_fd(r, BOX_MEMORY, b.data, b.len, i & 4 ? r->state_fd : -1),
+					  "come together"),
+				 -EBADMSG);
+	}
+	buf_fini(&b);
 	assert_int_equal(ask(r, BOX_THAW, ""), 0);
 	all_is_well(r);
 	rig_free(r);
+}
+
+/* The library has the template half in place, or speaks nonsense about it: the machine never runs again. */
+static void test_lost_memory_ends_it(void **state)
+{
+	for (int nonsense = 0; nonsense < 2; nonsense++) {
+		struct rig *r = ready(NULL);
+		uint32_t memory, thaw;
+
+		(void)state;
+		freeze(r);
+		r->mem_silent = true;
+		memory = rig_ask_memory(r, true);
+		UNTIL(r, r->mem_orders == 1);
+		thaw = rig_request(r, BOX_THAW, NULL, 0);
+		settle(r);
+		r->mem_lost = true;
+		r->mem_code = nonsense ? 0 : -ENOMEM; /* a success that lost it? */
+		rig_mem_answers(r);
+		assert_int_equal(rig_reply(r, memory, NULL, NULL), nonsense ? -EPIPE : -ENOMEM);
+		UNTIL(r, r->state == BOX_GONE);
+		assert_true(rig_reply(r, thaw, NULL, NULL) < 0);
+		assert_non_null(strstr(r->state_words, "the guest's memory: "));
+		assert_int_equal(r->ops[OP_RESUME], 0);
+		rig_free(r);
+	}
 }
 
 /* The memory is being replaced: whoever thaws waits for that. */
@@ -776,6 +817,7 @@ int main(void)
 		cmocka_unit_test(test_rebase_without_userfaultfd),
 		cmocka_unit_test(test_memory_refused),
 		cmocka_unit_test(test_thaw_waits_for_the_memory),
+		cmocka_unit_test(test_lost_memory_ends_it),
 		cmocka_unit_test(test_memory_in_doubt_ends_it),
 		cmocka_unit_test(test_memory_before_the_monitor_is_up),
 		cmocka_unit_test(test_trim),

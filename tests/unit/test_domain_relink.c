@@ -151,6 +151,88 @@ static void test_a_daemon_restarted_while_capturing(void **state)
 	assert_clean(w);
 }
 
+/* It was being taken when the daemon was killed, and its box may have put the machine onto it already: only the box
+ * knows. */
+static void test_a_daemon_killed_around_the_rebase(void **state)
+{
+	struct world *w = *state;
+
+	for (int rebased = 0; rebased < 2; rebased++) {
+		struct sandbox *s = running(w, "a");
+		struct snapshot *p = snapshot_new(w->reg);
+		struct snapshot_job *j = NULL;
+		struct err e = { 0 };
+		struct ask a;
+		char uuid[LAUNCH_UUID_LEN + 1];
+
+		/* As the next daemon finds it: the sandbox as it was before, the snapshot half taken. */
+		snprintf(p->name, sizeof(p->name), "one");
+		registry_make_uuid(p->uuid);
+		memcpy(uuid, p->uuid, sizeof(uuid));
+		memcpy(p->source_uuid, s->uuid, sizeof(p->source_uuid));
+		p->memory_mib = 256;
+		assert_int_equal(attrs_copy(&p->attrs, &s->attrs), 0);
+		assert_int_equal(snapshot_save(p, &e), 0);
+		int written = snapshot_make_state();
+
+		assert_int_equal(write(written, "STATE", 5), 5);
+		assert_int_equal(snapshot_keep_state(p, written), 0);
+		close(written);
+		snapshot_unref(p);
+		fakes_put(FAKE_TEMPLATES, uuid);
+		if (rebased) {
+			fakes_put(FAKE_CAPTURED, uuid);
+			ask_init(&a);
+			ask_u64(&a, 256 << 20);
+			ask_u32(&a, 0);
+			ask_str(&a, uuid);
+			ask_fd(&a, w->store_fd);
+			assert_int_equal(ask_box(s->link, BOX_MEMORY, &a, NULL, NULL), 0);
+			spin(w);
+		}
+		assert_int_equal(snapshots_load(w->reg, &e), 0);
+		snapshots_sweep(w->reg);
+		spin(w);
+		assert_true(fakes_have(FAKE_TEMPLATES, uuid)); /* until its box has said */
+		assert_int_equal(sandbox_snapshot(s, "two", &root_user, &j, &e), -EBUSY);
+		relink_adopted(s);
+		spin(w);
+		assert_null(registry_find_snapshot(w->reg, "one"));
+		if (rebased) {
+			assert_string_equal(s->template, uuid);
+			assert_string_equal(s->origin, uuid);
+			assert_true(s->attached);
+			assert_true(fakes_have(FAKE_STORED, uuid) && fakes_have(FAKE_TEMPLATES, uuid));
+		} else {
+			assert_string_equal(s->template, "");
+			assert_false(fakes_have(FAKE_TEMPLATES, uuid));
+		}
+		assert_int_equal(sandbox_status(s), SBX_READY);
+		gone(w, s);
+		assert_clean(w);
+	}
+}
+
+/* A box that names what is nobody's loses its machine. */
+static void test_memory_of_nobody_knows_what(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a"), *b = running(w, "b");
+	struct snapshot *p = take_ready(w, s, "one"), *q = take_ready(w, b, "two");
+
+	memcpy(s->template, q->uuid, sizeof(s->template)); /* its box knows better, and may */
+	relink_sandbox(s);
+	spin(w);
+	assert_string_equal(s->template, p->uuid);
+	assert_int_equal(sandbox_status(s), SBX_READY);
+	memcpy(p->source_uuid, b->uuid, sizeof(p->source_uuid)); /* now that is another's */
+	s->template[0] = '\0';
+	relink_sandbox(s);
+	spin(w);
+	assert_int_equal(sandbox_status(s), SBX_FAILED);
+	assert_says(sandbox_error(s), "could not hand over its memory");
+}
+
 /* -- a pager that was restarted ---------------------------------------------------------------------------------- */
 
 static void test_a_fresh_pager_is_told_all(void **state)
@@ -329,6 +411,8 @@ int main(void)
 		T(test_damage_is_not_tried_again),
 		T(test_a_daemon_restarted_while_storing),
 		T(test_a_daemon_restarted_while_capturing),
+		T(test_a_daemon_killed_around_the_rebase),
+		T(test_memory_of_nobody_knows_what),
 		T(test_a_fresh_pager_is_told_all),
 		T(test_lost_before_it_took_the_memory),
 		T(test_a_page_that_cannot_be_read_ends_its_machine),

@@ -409,6 +409,29 @@ static void test_a_killed_pager_is_taken_over_from(void **state)
 	rig_machine_free(&fork2);
 }
 
+/* What a box hands over for a template is the pager's, but another snapshot's. */
+static void test_the_template_of_another_snapshot_is_not_adopted(void **state)
+{
+	static uint64_t seeds[2][PAGES];
+	struct rig_template t[2];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		for (uint32_t k = 0; k < PAGES; k++)
+			seeds[i][k] = k + 1 + 5000 * i;
+		rig_store_pages(&rig, uuid[i], seeds[i], PAGES);
+		assert_int_equal(rig_template_ask(&rig, uuid[i], PAGES, true, &t[i]), 0);
+	}
+	pager_rig_kill(&rig);
+	restart();
+	assert_int_equal(adopt(uuid[0], t[1].fd, "", -1), -EPERM);
+	check_fork(uuid[0], seeds[0]); /* it is made anew, from the store */
+	assert_int_equal(adopt(uuid[1], t[1].fd, "", -1), 0);
+	check_fork(uuid[1], seeds[1]);
+	fd_close(&t[0].fd);
+	fd_close(&t[1].fd);
+}
+
 /* An engine maps its template without userfaultfd, and reads: the kernel makes pages of zeros. */
 static void test_pages_that_an_engine_made_are_not_taken_over(void **state)
 {
@@ -460,6 +483,56 @@ static void test_killed_again_and_again_under_load(void **state)
 		assert_int_equal(rig_machine_check_receive(&m), 0);
 	}
 	fd_close(&t.fd);
+	rig_machine_free(&m);
+}
+
+/* -- without userfaultfd ------------------------------------------------------------------------------------- */
+
+/* The machine may go on with its new template before ATTACH was answered, or asked for: nothing of it is a hole, and
+ * nothing of it goes. */
+static void test_without_userfaultfd_it_can_go_on_at_once(void **state)
+{
+	static uint64_t seeds[PAGES];
+	struct rig_template t;
+	struct rig_machine m;
+	struct rig_reply y;
+	struct buf b;
+
+	(void)state;
+	for (uint32_t i = 0; i < PAGES; i++)
+		seeds[i] = i % 7 ? i + 1 : 0;
+	rig_store_pages(&rig, uuid[0], seeds, PAGES);
+	assert_int_equal(rig_template(&rig, uuid[0], PAGES, &t), 0);
+	rig_machine_new(&m, 1, &t, PAGES, false);
+	fd_close(&t.fd);
+	assert_int_equal(rig_machine_attach(&rig, &m, uuid[0]), 0);
+	seeds[3] = 4711;
+	rig_machine_write(&m, 3, 1, &seeds[3]);
+	buf_init(&b, 512);
+	wire_put_str(&b, uuid[1]);
+	wire_put_u64(&b, (uint64_t)PAGES * SNAP_PAGE_BYTES);
+	wire_put_str(&b, uuid[0]);
+	assert_int_equal(rig_ask(&rig, PAGER_CAPTURE_BEGIN, &b, NULL, 0, &y), 0);
+	t = (struct rig_template){ .fd = take_fd(&y.fds[0]), .pages = PAGES };
+	rig_close(&y);
+	wire_put_str(&b, m.id);
+	wire_put_str(&b, uuid[1]);
+	wire_put_str(&b, "");
+	assert_int_equal(rig_ask(&rig, PAGER_CAPTURE, &b, NULL, 0, &y), 0);
+	rig_close(&y);
+	rig_machine_map(&m, &t, false);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0); /* in vain */
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_int_equal(rig_machine_attach(&rig, &m, uuid[1]), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0);
+	assert_int_equal(rig_machine_check(&m, 0, PAGES, seeds), 0);
+	assert_true(rig_stat(&rig, uuid[1], "resident_bytes") > PAGES / 2 * SNAP_PAGE_BYTES);
+	/* Without it the template is as any other. */
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, m.id), 0);
+	assert_int_equal(rig_ask_str(&rig, PAGER_EVICT, uuid[1]), 0);
+	assert_true(rig_stat(&rig, uuid[1], "resident_bytes") < PAGES / 2 * SNAP_PAGE_BYTES);
+	fd_close(&t.fd);
+	buf_fini(&b);
 	rig_machine_free(&m);
 }
 
@@ -539,8 +612,10 @@ int main(void)
 		T(test_captures_that_are_refused),
 		T(test_a_machine_that_died_changes_nothing),
 		T(test_a_killed_pager_is_taken_over_from),
+		T(test_the_template_of_another_snapshot_is_not_adopted),
 		T(test_pages_that_an_engine_made_are_not_taken_over),
 		T(test_killed_again_and_again_under_load),
+		T(test_without_userfaultfd_it_can_go_on_at_once),
 		T(test_the_disk_is_frozen_with_the_memory),
 	};
 

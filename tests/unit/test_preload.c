@@ -37,6 +37,7 @@ struct fix {
 	pid_t pid;
 	FILE *in, *out;
 	int done, code;
+	bool lost;
 	char words[200], line[600];
 	uint64_t base;
 	int mem, pagemap, uffd;
@@ -48,6 +49,7 @@ static void on_done(void *arg, struct preload_done *d)
 
 	f->done++;
 	f->code = d->code;
+	f->lost = d->lost;
 	snprintf(f->words, sizeof(f->words), "%s", d->words);
 	if (d->code < 0)
 		return;
@@ -407,6 +409,30 @@ static void test_refused_orders_change_nothing(void **state)
 	over(f);
 }
 
+/* The template is in place, its ranges of zeros are not: the kernel has no room for more mappings. The machine must not
+ * go on, and that is said. */
+static void test_a_lost_ram_is_said(void **state)
+{
+	struct fix *f = mapped();
+	int good = template_of(RAM, NULL), small = template_of(RAM / 2, NULL);
+	const struct preload_range zeros = { 16 * PAGE, 16 * PAGE };
+
+	(void)state;
+	tell(f, "write %u 99", PAGE);
+	assert_string_equal(tell(f, "crowd"), "full\n");
+	assert_int_equal(order(f, small, RAM, NULL, 0), -EINVAL);
+	assert_false(f->lost); /* nothing was replaced */
+	assert_string_equal(tell(f, "read %u", PAGE), "99\n");
+	assert_int_equal(order(f, good, RAM, &zeros, 1), -ENOMEM);
+	assert_true(f->lost);
+	assert_int_equal(order(f, good, RAM, NULL, 0), -ENOTRECOVERABLE);
+	assert_true(f->lost);
+	assert_int_equal(order(f, -1, 0, NULL, 0), 0);
+	close(good);
+	close(small);
+	over(f);
+}
+
 /* Bytes that are no order get an answer that says so, and the next order is served. */
 static void test_malformed_orders(void **state)
 {
@@ -543,6 +569,8 @@ static void test_nonsense(void **state)
 		{ { .magic = PRELOAD_MAGIC }, sizeof(struct preload_answer), 3 },
 		{ { .magic = PRELOAD_MAGIC }, sizeof(struct preload_answer), 8 },
 		{ { .magic = PRELOAD_MAGIC, .has_uffd = 1 }, sizeof(struct preload_answer), 3 }, /* unasked */
+		{ { .magic = PRELOAD_MAGIC, .lost = 1 }, sizeof(struct preload_answer), 2 },
+		{ { .magic = PRELOAD_MAGIC, .code = -1, .lost = 2 }, sizeof(struct preload_answer), 0 },
 		{ { .magic = PRELOAD_MAGIC, .has_uffd = 2 }, sizeof(struct preload_answer), 3 },
 	};
 
@@ -597,6 +625,7 @@ int main(void)
 		cmocka_unit_test(test_flags_are_put_back),
 		cmocka_unit_test(test_holes_fault),
 		cmocka_unit_test(test_refused_orders_change_nothing),
+		cmocka_unit_test(test_a_lost_ram_is_said),
 		cmocka_unit_test(test_malformed_orders),
 		cmocka_unit_test(test_epipe),
 		cmocka_unit_test(test_etimedout_and_ebusy),

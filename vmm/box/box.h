@@ -70,13 +70,14 @@ enum box_type {
 	BOX_SET,
 
 	/* -- memory, snapshots, restore (vmm/preload/preload.h) -- */
-	/* {u64 bytes, u32 n, n * {u64 offset, u64 bytes}} fd0: a template (read-only), or none: bytes is 0 then. Puts
-	 * it in place of the RAM: of a generic engine before LOAD, of a machine that is FROZEN (-EBUSY else; without a
-	 * template: any time).
+	/* {u64 bytes, u32 n, n * {u64 offset, u64 bytes}, str snapshot} fd0: the template of @snapshot (read-only), or
+	 * none: bytes is 0 and @snapshot "" then. Puts it in place of the RAM: of a generic engine before LOAD, of a
+	 * machine that is FROZEN (-EBUSY else; without a template: any time).
 	 * -> REPLY {u64 base, u8 has userfaultfd} fds: mem, pagemap, userfaultfd. The box keeps copies of all four. */
 	BOX_MEMORY,
-	/* {} -> REPLY {u64 base, u64 bytes, u8 has userfaultfd} fds: mem, pagemap, template, userfaultfd, as far as
-	 * there are any: the copies, for a pager that was restarted. -ENOENT: no BOX_MEMORY yet. */
+	/* {} -> REPLY {u64 base, u64 bytes, u8 has userfaultfd, str snapshot} fds: mem, pagemap, template, userfaultfd,
+	 * as far as there are any: the copies, for a pager that was restarted, or a daemon that does not know whether
+	 * the one before it has come to replace the memory. -ENOENT: no BOX_MEMORY yet. */
 	BOX_MEMORY_AGAIN,
 	/* {u32 ms} fd0: a file. Freeze the guest's commands (AG_FREEZE), pause the machine, write its device state into
 	 * the file. -> REPLY {u64 wall ns of the pause}. READY only (a paused machine: frozen too, for the agent has to

@@ -99,6 +99,8 @@ static void undo(struct box *b)
 	bool maybe_running = b->freeze.step == FREEZE_PAUSE;
 	int r;
 
+	if (b->ending)
+		return; /* perhaps because its memory was lost: it must not run */
 	loop_del(b->loop, &b->freeze.timer);
 	b->freeze.step = FREEZE_RESUME;
 	r = b->engine_ops->resume(b->engine, b->t.pause_timeout_ms, on_resumed, b);
@@ -291,8 +293,8 @@ void box_take_thaw(struct box *b, uint32_t id)
 {
 	struct box_freeze *f = &b->freeze;
 
-	if (f->step != FREEZE_HELD || f->id) {
-		box_reply(b, id, -EBUSY, "the sandbox is not frozen");
+	if (f->step != FREEZE_HELD || f->id || b->ending) {
+		box_reply(b, id, -EBUSY, b->ending ? "the sandbox ends" : "the sandbox is not frozen");
 		return;
 	}
 	f->id = id;

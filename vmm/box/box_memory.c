@@ -60,6 +60,7 @@ static void keep_and_tell(struct box *b, struct preload_done *d)
 		replace(&m->template_fd, &m->fresh);
 		replace(&m->uffd, &d->uffd);
 		m->bytes = m->fresh_bytes;
+		memcpy(m->snapshot, m->fresh_snapshot, sizeof(m->snapshot));
 	}
 	n = add_fd(fds, n, m->mem);
 	n = add_fd(fds, n, m->pagemap);
@@ -83,8 +84,10 @@ static void on_done(void *arg, struct preload_done *d)
 		snprintf(words, sizeof(words), "the guest's memory: %.200s",
 			 d->words && *d->words ? d->words : err_name(d->code));
 		box_reply(b, m->id, d->code, words);
-		/* It may still be done, at any time, under a machine that runs. */
-		if (m->with_template && d->code == -ETIMEDOUT)
+		/* Without an answer it may still be done, at any time, under a machine that runs. */
+		if (d->lost)
+			box_end(b, words);
+		else if (m->with_template && d->code == -ETIMEDOUT)
 			box_end(b, "the engine did not say whether the guest's memory was replaced");
 	}
 	m->id = 0;
@@ -94,8 +97,8 @@ static void on_done(void *arg, struct preload_done *d)
 
 static int refuse(struct box *b, const struct box_msg *m, int fd, struct err *e)
 {
-	if ((m->memory.bytes > 0) != (fd >= 0))
-		return err_set(e, -EBADMSG, "memory: a template and its size come together");
+	if ((m->memory.bytes > 0) != (fd >= 0) || (*m->memory.snapshot != 0) != (fd >= 0))
+		return err_set(e, -EBADMSG, "memory: a template, its size and its name come together");
 	if (b->memory.pending)
 		return err_set(e, -EBUSY, "memory: an order is under way");
 	if (fd >= 0 && b->load.life != LIFE_EMPTY && b->freeze.step != FREEZE_HELD)
@@ -124,6 +127,7 @@ void box_take_memory(struct box *b, uint32_t id, const struct box_msg *m, int *f
 	b->memory.with_template = *fd >= 0;
 	b->memory.fresh = take_fd(fd);
 	b->memory.fresh_bytes = m->memory.bytes;
+	memcpy(b->memory.fresh_snapshot, m->memory.snapshot, sizeof(b->memory.fresh_snapshot));
 	b->memory.id = id;
 }
 
@@ -142,7 +146,7 @@ void box_take_memory_again(struct box *b, uint32_t id)
 	n = add_fd(fds, n, m->template_fd);
 	n = add_fd(fds, n, m->uffd);
 	if (wire_put_u64(&b->data, m->base) == 0 && wire_put_u64(&b->data, m->bytes) == 0 &&
-	    wire_put_u8(&b->data, m->uffd >= 0) == 0)
+	    wire_put_u8(&b->data, m->uffd >= 0) == 0 && wire_put_str(&b->data, m->snapshot) == 0)
 		box_reply_data(b, id, 0, "", b->data.data, b->data.len, fds, n);
 	buf_reset(&b->data);
 }

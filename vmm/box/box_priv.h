@@ -18,10 +18,12 @@ struct box_memory { /* box_memory.c */
 	bool begun;			     /* the descriptors below are ours, or -1 */
 	int mem, pagemap, template_fd, uffd; /* copies of what was handed over */
 	uint64_t base, bytes;		     /* bytes 0: no template yet */
+	char snapshot[BOX_SNAPSHOT_MAX];     /* whose template that is */
 	bool known;			     /* something was handed over */
 	bool pending, with_template;	     /* an order is under way */
 	int fresh;			     /* its template */
 	uint64_t fresh_bytes;
+	char fresh_snapshot[BOX_SNAPSHOT_MAX];
 	uint32_t id; /* whose answer is owed; 0: nobody's */
 };
 

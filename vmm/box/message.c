@@ -59,6 +59,7 @@ static int parse_memory(struct wire_rd *r, struct box_msg *m)
 			return -EBADMSG;
 		at = g->offset + g->bytes;
 	}
+	wire_str(r, m->memory.snapshot, sizeof(m->memory.snapshot));
 	return 0;
 }
 

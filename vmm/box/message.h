@@ -9,6 +9,7 @@
 
 #define BOX_FREEZE_MS_MAX 10000u /* the agent's own */
 #define BOX_EXPORT_MAX	  128u
+#define BOX_SNAPSHOT_MAX  40u
 
 struct box_set { /* BOX_SET; each NULL when absent; malloc'd */
 	char *name, *env;
@@ -49,6 +50,7 @@ struct box_msg {
 			uint64_t bytes;
 			uint32_t n;
 			struct preload_range ranges[PRELOAD_RANGES_MAX];
+			char snapshot[BOX_SNAPSHOT_MAX]; /* whose template; "": none */
 		} memory;
 		struct {
 			uint32_t ms; /* 1 to BOX_FREEZE_MS_MAX */

@@ -57,19 +57,20 @@ static void end(struct preload *p, struct preload_done *d)
 	fd_close(&d->uffd);
 }
 
-static void end_empty(struct preload *p, int code, const char *words)
+static void end_empty(struct preload *p, int code, bool lost, const char *words)
 {
-	struct preload_done d = { .code = code, .words = words, .mem = -1, .pagemap = -1, .uffd = -1 };
+	struct preload_done d = { .code = code, .lost = lost, .words = words, .mem = -1, .pagemap = -1, .uffd = -1 };
 
 	end(p, &d);
 }
 
-static void gone(struct preload *p, const char *words)
+/* @lost: it is still there, but nobody knows what it has done. */
+static void gone(struct preload *p, bool lost, const char *words)
 {
 	loop_del(p->loop, &p->src);
 	fd_close(&p->fd);
 	p->waiting = false;
-	end_empty(p, -EPIPE, words);
+	end_empty(p, -EPIPE, lost, words);
 }
 
 static void on_timer(void *arg)
@@ -78,7 +79,7 @@ static void on_timer(void *arg)
 
 	p->timer = 0;
 	p->busy++;
-	end_empty(p, -ETIMEDOUT, "the engine's preload library does not answer");
+	end_empty(p, -ETIMEDOUT, false, "the engine's preload library does not answer");
 	p->busy--;
 	release(p);
 }
@@ -132,9 +133,10 @@ static int check(struct answer *r, bool templated)
 	struct preload_answer *a = &r->a;
 	size_t want = a->code < 0 ? 0 : a->has_uffd ? 3 : 2;
 
-	if (a->magic != PRELOAD_MAGIC || a->code > 0 || a->code < -4095 || a->has_uffd > 1 || r->nfds != want)
+	if (a->magic != PRELOAD_MAGIC || a->code > 0 || a->code < -4095 || a->has_uffd > 1 || a->lost > 1 ||
+	    r->nfds != want)
 		return -EBADMSG;
-	if (a->has_uffd && (!templated || a->code < 0))
+	if ((a->has_uffd && (!templated || a->code < 0)) || (a->lost && (!templated || a->code == 0)))
 		return -EBADMSG;
 	a->words[sizeof(a->words) - 1] = '\0';
 	for (char *w = a->words; *w; w++)
@@ -160,9 +162,11 @@ static void on_socket(void *arg, uint32_t events)
 	if (code < 0) {
 		for (size_t i = 0; i < r.nfds; i++)
 			fd_close(&r.fds[i]);
-		gone(p, code == -EPIPE ? "the engine is gone" : "the engine's preload library speaks nonsense");
+		gone(p, code != -EPIPE && p->templated,
+		     code == -EPIPE ? "the engine is gone" : "the engine's preload library speaks nonsense");
 	} else {
 		struct preload_done d = { .code = r.a.code,
+					  .lost = r.a.lost,
 					  .words = r.a.words,
 					  .base = r.a.base,
 					  .mem = r.fds[0],

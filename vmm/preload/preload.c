@@ -288,6 +288,8 @@ static int serve(const struct preload_order *o, int template)
 		a.base = (uintptr_t)atomic_load_explicit(&ram, memory_order_acquire);
 		a.has_uffd = template >= 0 && uffd >= 0;
 		nfds = a.has_uffd ? 3 : 2;
+	} else {
+		a.lost = ram_lost && template >= 0;
 	}
 	r = answer(&a, fds, nfds);
 	close_if(&fds[0]);

@@ -19,6 +19,7 @@
 #ifndef CRUCIBLE_PRELOAD_H
 #define CRUCIBLE_PRELOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/loop.h"
@@ -40,13 +41,15 @@ struct preload_answer {
 	int32_t code;	   /* 0 or -errno */
 	uint64_t base;	   /* address of the RAM in the engine */
 	uint32_t has_uffd; /* 1; 0: not permitted here: holes of the template read as zeros, so it must be full */
-	char words[148];   /* of a failure */
+	uint32_t lost;	   /* 1, of a failure: the RAM is not what it was, nor what it was to be: the engine must end */
+	char words[144];   /* of a failure */
 };
 
 /* -- the box's side ------------------------------------------------------------------------------------ */
 struct preload; /* a connection to one engine's library */
 struct preload_done {
-	int code; /* 0 or -errno (-EPIPE: the engine is gone; -ETIMEDOUT; what the library said) */
+	int code;  /* 0 or -errno (-EPIPE: the engine is gone; -ETIMEDOUT; what the library said) */
+	bool lost; /* of a failure: the machine must not go on (preload_answer); -ETIMEDOUT: it may come to that yet */
 	const char *words;
 	uint64_t base;
 	int mem, pagemap, uffd; /* -1: none. The callee takes what it wants; the rest is closed */
