@@ -13,21 +13,16 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cruciblefs/domain/members.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 #include "snapstore/snap.h"
 
-static const struct {
-	const char *key;
-	size_t at, cap;
-} words[] = {
-#define WORD(member)                                                                                  \
-	{                                                                                             \
-#member, offsetof(struct snapshot, member), sizeof(((struct snapshot *)NULL)->member) \
-	}
-	WORD(name),	   WORD(uuid),	      WORD(error), WORD(source), WORD(source_uuid), WORD(parent),
-	WORD(parent_uuid), WORD(memory_base), WORD(key),   WORD(base),	 WORD(bootid),	    WORD(fingerprint),
-#undef WORD
+#define OF(name) MEMBER(struct snapshot, name)
+static const struct member words[] = {
+	OF(name),	 OF(uuid),	  OF(error), OF(source), OF(source_uuid), OF(parent),
+	OF(parent_uuid), OF(memory_base), OF(key),   OF(base),	 OF(bootid),	  OF(fingerprint),
 };
+#undef OF
 
 static const struct {
 	const char *key;
@@ -52,11 +47,7 @@ static struct json_object *to_json(struct snapshot *p)
 		return NULL;
 	}
 	json_object_object_add(o, "version", json_object_new_int(1));
-	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-		const char *w = (char *)p + words[i].at;
-
-		json_object_object_add(o, words[i].key, json_text(w, strlen(w)));
-	}
+	members_put(o, p, words, ARRAY_LEN(words));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		uint64_t n;
 
@@ -172,15 +163,8 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 	uint64_t version = 0, uid = 0, gid = 0, memory = 0, vcpus = 0;
 	int r = json_get_u64(o, "version", 1, 1, &version, e);
 
-	for (size_t i = 0; !r && i < ARRAY_LEN(words); i++) {
-		const char *w = "";
-
-		r = json_get_str(o, words[i].key, &w, e);
-		if (!r && strlen(w) >= words[i].cap)
-			r = err_set(e, -EINVAL, "%s: too long", words[i].key);
-		if (!r)
-			strcpy((char *)p + words[i].at, w);
-	}
+	if (!r)
+		r = members_get(o, p, words, ARRAY_LEN(words), e);
 	for (size_t i = 0; !r && i < ARRAY_LEN(numbers); i++) {
 		uint64_t n = 0;
 
