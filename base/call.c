@@ -93,14 +93,6 @@ void calls_reply(struct calls *c, struct msg *m)
 	free(k);
 }
 
-void *calls_arg(const struct calls *c, uint32_t id)
-{
-	for (const struct call *k = c->first; k; k = k->next)
-		if (k->id == id)
-			return k->arg;
-	return NULL;
-}
-
 bool calls_end(struct calls *c, int code, const char *words)
 {
 	bool *outer = c->dropped, dropped = false;

@@ -32,15 +32,13 @@ struct calls {
 };
 
 void calls_init(struct calls *c, const char *peer);
-/* Send a request that wants an answer. @ret_id: for calls_arg(), may be NULL; it stays the id of this call alone until
+/* Send a request that wants an answer. @ret_id: may be NULL; it stays the id of this call alone until
  * 2^32 others. Errors, after which @fn is not called: -ENOBUFS (CALLS_MAX wait), -ENOMEM, those of msgconn_send. */
 int calls_send(struct calls *c, struct msgconn *conn, uint16_t type, const void *data, size_t len, const int *fds,
 	       size_t nfds, call_fn *fn, void *arg, uint32_t *ret_id);
 /* A message of the reply type came: call whom it is for. Without one it is nobody's, and nothing happens. What is no
  * reply ends its call with -EBADMSG. */
 void calls_reply(struct calls *c, struct msg *m);
-/* The argument of a call that waits; NULL none does. For messages that come before its reply. */
-void *calls_arg(const struct calls *c, uint32_t id);
 /* Answer all that wait, those that are made meanwhile too, with @code and @words. Asks for no memory. False: a callback
  * has dropped them; the owner may be gone with them. */
 bool calls_end(struct calls *c, int code, const char *words);

@@ -59,6 +59,7 @@ struct capture {
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
 	uint64_t base;	   /* address of the RAM in the engine */
 	int uffd, mem, pagemap;
+	int written; /* what the engine writes its state into, until FREEZE has answered */
 };
 
 static void run(struct capture *c, enum step step);
@@ -73,6 +74,7 @@ static void drop_fds(struct capture *c)
 	fd_close(&c->uffd);
 	fd_close(&c->mem);
 	fd_close(&c->pagemap);
+	fd_close(&c->written);
 }
 
 /* -- the end ---------------------------------------------------------------------------------------------------------
@@ -247,6 +249,8 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		break;
 	case FREEZE:
 		c->frozen = true;
+		code = snapshot_keep_state(c->p, c->written);
+		fd_close(&c->written);
 		break;
 	case CAPTURE:
 		code = take_captured(c, r, m);
@@ -318,7 +322,12 @@ static void run(struct capture *c, enum step step)
 		break;
 	case FREEZE:
 		ask_u32(&a, FREEZE_MS);
-		ask_fd(&a, c->p->state_fd);
+		c->written = snapshot_make_state();
+		if (c->written < 0) {
+			fail(c, c->written, step_words[step], strerror(-c->written));
+			return;
+		}
+		ask_fd(&a, c->written);
 		code = ask_box(s->link, BOX_FREEZE, &a, on_step, c);
 		break;
 	case CAPTURE:
@@ -434,8 +443,6 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		err_set(e, k, "sandbox %s: snapshot: no memory", s->name);
 	if (!k)
 		k = snapshot_save(p, e);
-	if (!k && (k = snapshot_open_state(p, true)) < 0)
-		err_set(e, k, "sandbox %s: snapshot: its state's file: %s", s->name, strerror(-k));
 	if (k < 0) {
 		if (p->uuid[0])
 			snapshot_remove_dir(p);
@@ -443,7 +450,9 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		snapshot_unref(p);
 		return k;
 	}
-	*c = (struct capture){ .s = sandbox_ref(s), .p = snapshot_ref(p), .uffd = -1, .mem = -1, .pagemap = -1 };
+	*c = (struct capture){
+		.s = sandbox_ref(s), .p = snapshot_ref(p), .uffd = -1, .mem = -1, .pagemap = -1, .written = -1
+	};
 	c->job = j;
 	buf_init(&c->ranges, 16384);
 	s->capture = c;

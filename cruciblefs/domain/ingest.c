@@ -16,12 +16,12 @@
 #define AGAIN_NS      (5ull * 1000000000ull)
 #define DOUBLINGS_MAX 4u
 
-struct ingest {
+struct storing {
 	struct registry *reg; /* NULL: the daemon ends, only clean up */
 	struct snapshot *p;   /* a reference */
 };
 
-static void end(struct ingest *g)
+static void end(struct storing *g)
 {
 	if (g->reg)
 		g->reg->ingest = NULL;
@@ -77,7 +77,7 @@ static void later(struct registry *r, unsigned tries)
 		loop_timer(r->loop, now_ns() + wait_ns, again, r, &r->ingest_timer);
 }
 
-static void failed(struct ingest *g, int code, const char *step, const char *words)
+static void failed(struct storing *g, int code, const char *step, const char *words)
 {
 	struct registry *r = g->reg;
 	struct snapshot *p = g->p;
@@ -110,7 +110,7 @@ static void failed(struct ingest *g, int code, const char *step, const char *wor
 /* The pager knows that the store has all: the template may be given back from now on. */
 static void on_pager_told(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
 {
-	struct ingest *g = arg;
+	struct storing *g = arg;
 	struct registry *r = g->reg;
 
 	(void)rd;
@@ -147,7 +147,7 @@ static void keep_counts(struct snapshot *p, const char *json)
 
 static void on_stored(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
 {
-	struct ingest *g = arg;
+	struct storing *g = arg;
 	char json[2048];
 	struct ask a;
 
@@ -196,7 +196,7 @@ static char *describe(struct snapshot *p)
 
 static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
 {
-	struct ingest *g = arg;
+	struct storing *g = arg;
 	AUTO_FREE char *json = NULL;
 	uint32_t n = code == 0 ? wire_u32(rd) : 0;
 	struct ask a;
@@ -228,7 +228,7 @@ static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd
 void ingest_kick(struct registry *r)
 {
 	struct snapshot *p = r->ingest ? NULL : next(r);
-	struct ingest *g = p ? calloc(1, sizeof(*g)) : NULL;
+	struct storing *g = p ? calloc(1, sizeof(*g)) : NULL;
 	struct ask a;
 	int code;
 

@@ -13,7 +13,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,32 +45,6 @@ struct peer {
 	uint64_t ntries;
 	char degraded[512];
 };
-
-int peer_put(struct buf *b, const char *fmt, ...)
-{
-	va_list ap;
-	int r = 0;
-
-	va_start(ap, fmt);
-	for (; *fmt && r == 0; fmt++) {
-		switch (*fmt) {
-		case 'b':
-			r = wire_put_u8(b, (uint8_t)va_arg(ap, int));
-			break;
-		case 'u':
-			r = wire_put_u32(b, va_arg(ap, uint32_t));
-			break;
-		case 'q':
-			r = wire_put_u64(b, va_arg(ap, uint64_t));
-			break;
-		default:
-			r = wire_put_str(b, va_arg(ap, const char *));
-			break;
-		}
-	}
-	va_end(ap);
-	return r;
-}
 
 /* -- tries ------------------------------------------------------------------------------------------------------- */
 
@@ -413,11 +386,6 @@ int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
 	if (p->state != UP)
 		return -ENOTCONN;
 	return msgconn_send(p->conn, type, 0, data, len, NULL, 0);
-}
-
-void *peer_call_arg(const struct peer *p, uint32_t id)
-{
-	return p->state == UP ? calls_arg(&p->calls, id) : NULL;
 }
 
 void peer_quit(struct peer *p, uint16_t type)

@@ -70,11 +70,7 @@ int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const
 	      void *arg, uint32_t *ret_id);
 /* Without a reply. Errors: -ENOTCONN, those of msgconn_send(). */
 int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len);
-void *peer_call_arg(const struct peer *p, uint32_t id); /* of a call that waits, or NULL */
 /* Tell it to end (@type, without a payload) and let it be gone: no on_lost, no new one. */
 void peer_quit(struct peer *p, uint16_t type);
-
-/* Append by @fmt, a letter a value: b u8, u u32, q u64, s string. -EFBIG, -ENOMEM. */
-int peer_put(struct buf *b, const char *fmt, ...);
 
 #endif

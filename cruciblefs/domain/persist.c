@@ -10,20 +10,15 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cruciblefs/domain/members.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
-/* Ids and names that are there or not. */
-static const struct {
-	const char *key;
-	size_t at, cap;
-} words[] = {
-#define WORD(member)                                                                                \
-	{                                                                                           \
-#member, offsetof(struct sandbox, member), sizeof(((struct sandbox *)NULL)->member) \
-	}
-	WORD(machine), WORD(disk),   WORD(origin), WORD(birth),	      WORD(template),
-	WORD(base),    WORD(bootid), WORD(parent), WORD(parent_uuid), WORD(latest_snapshot),
+#define OF(name) MEMBER(struct sandbox, name)
+static const struct member words[] = {
+	OF(machine), OF(disk),	 OF(origin), OF(birth),	      OF(template),
+	OF(base),    OF(bootid), OF(parent), OF(parent_uuid), OF(latest_snapshot),
 };
+#undef OF
 
 /* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words
  * of users and boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
@@ -45,8 +40,7 @@ static struct json_object *to_json(struct sandbox *s)
 	json_object_object_add(o, "error", json_text(s->error, strlen(s->error)));
 	json_object_object_add(o, "slot", json_object_new_int64(s->slot));
 	json_object_object_add(o, "box_uid", json_object_new_int64(s->box_uid));
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		json_object_object_add(o, words[i].key, json_object_new_string((char *)s + words[i].at));
+	members_put(o, s, words, ARRAY_LEN(words));
 	json_object_object_add(o, "hidden", json_object_new_boolean(s->hidden));
 	json_object_object_add(o, "accel", json_object_new_string(engine_accel_name(s->accel)));
 	if (s->unenforced)
@@ -121,17 +115,9 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 	    (r = json_get_u64(o, "created_ns", 0, UINT64_MAX, &s->created_ns, e)) < 0 ||
 	    (r = json_get_u64(o, "started_ns", 0, UINT64_MAX, &s->started_ns, e)) < 0)
 		return r;
-	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-		const char *word = "";
-
-		r = json_get_str(o, words[i].key, &word, e);
-		if (r < 0)
-			return r;
-		if (strlen(word) >= words[i].cap)
-			return err_set(e, -EINVAL, "%s: too long", words[i].key);
-		snprintf((char *)s + words[i].at, words[i].cap, "%s", word);
-	}
-	r = json_get_bool(o, "hidden", &s->hidden, e);
+	r = members_get(o, s, words, ARRAY_LEN(words), e);
+	if (!r)
+		r = json_get_bool(o, "hidden", &s->hidden, e);
 	if (!r)
 		r = json_get_bool(o, "leased", &s->was_leased, e);
 	if (r < 0)

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A profile is booted once for each shape of machine: a hidden sandbox boots cold, runs what warms it, gives unused
  * memory and blocks back, and is snapshotted. From then on sandboxes of that profile and shape go on from there. One is
- * prepared at a time, behind, when nobody is being brought up. */
+ * prepared at a time, behind, when nobody is being brought up; a few are kept, those that were used last. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/fd.h"
 #include "base/log.h"
 #include "cruciblefs/domain/worker.h"
 
 #define QUIET_NS     (300ull * 1000000ull)
-#define FAILURES_MAX 3u
+#define FAILURES_MAX 3u /* of one key */
+#define PREPARED_MAX 8u
+#define DISK_MIN_MIB 64u
 
 /* What most commands need, once: the shell, the dynamic linker, an interpreter if there is one. */
 static const char warm_command[] = "true; ls / >/dev/null; cat /etc/passwd >/dev/null\n"
@@ -62,10 +65,53 @@ static void drop_older(struct registry *r, const char *key)
 	}
 }
 
+/* Those that nobody went on from for the longest time: any user can ask for another shape. */
+static void drop_unused(struct registry *r, const char *but)
+{
+	for (;;) {
+		struct snapshot *least = NULL;
+		size_t n = 0;
+
+		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+			if (!p->hidden || p->gone)
+				continue;
+			n++;
+			if (strcmp(p->key, but) != 0 && (!least || p->used_ns < least->used_ns))
+				least = p;
+		}
+		if (n <= PREPARED_MAX || !least)
+			return;
+		log_info("profile=\"%s\" event=prepared-one-dropped next=prepared-anew-when-wanted", least->key);
+		snapshot_destroy(least, NULL);
+	}
+}
+
+/* How often it failed, by key: one that cannot be prepared keeps no other from it. NULL: never. */
+static struct prepare_failure *failures_of(struct registry *r, const char *key)
+{
+	for (size_t i = 0; i < ARRAY_LEN(r->prepare_failed); i++) {
+		if (!strcmp(r->prepare_failed[i].key, key))
+			return &r->prepare_failed[i];
+	}
+	return NULL;
+}
+
+static void note_failure(struct registry *r, const char *key)
+{
+	struct prepare_failure *f = failures_of(r, key);
+
+	if (!f) {
+		f = &r->prepare_failed[r->nprepare_failed++ % ARRAY_LEN(r->prepare_failed)];
+		snprintf(f->key, sizeof(f->key), "%s", key);
+		f->n = 0;
+	}
+	f->n++;
+}
+
 static void fail(struct prepare *g, const char *step, const char *words)
 {
 	log_warn("profile=\"%s\" event=not-prepared step=\"%s\" error=\"%s\" next=boots-cold", g->key, step, words);
-	g->reg->prepare_failures++;
+	note_failure(g->reg, g->key);
 	release(g);
 }
 
@@ -82,8 +128,10 @@ static void on_job(struct waiter *w)
 		return;
 	}
 	log_info("profile=\"%s\" event=prepared", g->key);
-	g->reg->prepare_failures = 0;
+	if (failures_of(g->reg, g->key))
+		failures_of(g->reg, g->key)->key[0] = '\0';
 	drop_older(g->reg, g->key);
+	drop_unused(g->reg, g->key);
 	release(g);
 }
 
@@ -146,9 +194,20 @@ static void begin(void *arg)
 		fail(g, "start", e.msg);
 }
 
+/* A file system can grow in a fork, not shrink: the next smaller class of disks, the default being the largest. */
+static uint32_t disk_class(const struct sandbox *s)
+{
+	uint32_t most = s->reg->defaults.num[ATTR_DISK_MIB], want = sandbox_num(s, ATTR_DISK_MIB), at = DISK_MIN_MIB;
+
+	if (want >= most)
+		return most;
+	while (at * 2 <= want)
+		at *= 2;
+	return at;
+}
+
 static int key_of(struct sandbox *s, const struct profile *pr, char *out, size_t cap)
 {
-	uint32_t most = s->reg->defaults.num[ATTR_DISK_MIB], root = sandbox_num(s, ATTR_DISK_MIB);
 	struct engine_machine m = { .accel = s->reg->accel,
 				    .memory_mib = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)),
 				    .vcpus = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS)),
@@ -158,9 +217,8 @@ static int key_of(struct sandbox *s, const struct profile *pr, char *out, size_t
 
 	if (k < 0)
 		return k;
-	/* A file system can grow in a fork, not shrink. */
 	k = snprintf(out, cap, "%s memory_mib=%u vcpus=%u disk_mib=%u | %s %s %s", s->attrs.from, m.memory_mib, m.vcpus,
-		     root < most ? root : most, pr->bootid, pr->base, print);
+		     disk_class(s), pr->bootid, pr->base, print);
 	return k < 0 || (size_t)k >= cap ? -EINVAL : 0;
 }
 
@@ -168,6 +226,7 @@ struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr)
 {
 	struct registry *r = s->reg;
 	struct snapshot *p;
+	struct prepare_failure *f;
 	struct prepare *g;
 	struct err e;
 	char key[256];
@@ -175,13 +234,16 @@ struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr)
 	if (!r->cfg->prepare || key_of(s, pr, key, sizeof(key)) < 0)
 		return NULL;
 	p = snapshot_by_key(r, key);
-	if (p && snapshot_usable(p, &e) == 0)
+	if (p && snapshot_usable(p, &e) == 0) {
+		p->used_ns = now_ns();
 		return p;
+	}
 	if (p && p->status == SNAPSHOT_CAPTURING)
 		return NULL;
 	if (p)
 		snapshot_destroy(p, NULL);
-	if (r->prepare || r->prepare_failures >= FAILURES_MAX || r->shutting_down)
+	f = failures_of(r, key);
+	if (r->prepare || (f && f->n >= FAILURES_MAX) || r->shutting_down)
 		return NULL;
 	g = calloc(1, sizeof(*g));
 	if (!g || attrs_copy(&g->attrs, &r->defaults) < 0) {
@@ -193,8 +255,7 @@ struct snapshot *prepared_for(struct sandbox *s, const struct profile *pr)
 	memcpy(g->attrs.from, s->attrs.from, sizeof(g->attrs.from));
 	g->attrs.num[ATTR_MEMORY_MIB] = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB));
 	g->attrs.num[ATTR_VCPUS] = engine_vcpus_class(sandbox_num(s, ATTR_VCPUS));
-	if (sandbox_num(s, ATTR_DISK_MIB) < g->attrs.num[ATTR_DISK_MIB])
-		g->attrs.num[ATTR_DISK_MIB] = sandbox_num(s, ATTR_DISK_MIB);
+	g->attrs.num[ATTR_DISK_MIB] = disk_class(s);
 	g->attrs.num[ATTR_CPU_PERCENT] = g->attrs.num[ATTR_IO_MBPS] = 0;
 	free(g->attrs.env);
 	g->attrs.env = NULL;

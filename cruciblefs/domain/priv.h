@@ -59,7 +59,7 @@ struct capture;
 struct machine;
 struct snapshot;
 struct prepare;
-struct ingest;
+struct storing;
 struct diff;
 struct fork;
 struct peer;
@@ -142,8 +142,8 @@ struct registry {
 	struct peer *pager;	  /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
-	struct fork *forks;    /* batches that come up */
-	struct ingest *ingest; /* one is on its way into the store */
+	struct fork *forks;	/* batches that come up */
+	struct storing *ingest; /* one is on its way into the store */
 	loop_id ingest_timer, sweep_timer;
 	loop_id diffs_timer;
 	struct diff *diffs; /* the first one runs, the others wait */
@@ -151,7 +151,11 @@ struct registry {
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
 	struct prepare *prepare;			/* a profile is being prepared */
-	unsigned prepare_failures;
+	struct prepare_failure {
+		char key[256];
+		unsigned n;
+	} prepare_failed[16]; /* the newest */
+	unsigned nprepare_failed;
 	struct machine *pool_machines; /* IDLE and MAKING ones */
 	loop_id pool_timer;
 	unsigned npool, pool_failures;

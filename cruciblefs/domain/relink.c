@@ -182,7 +182,7 @@ static bool stands_on(struct sandbox *s, const char *uuid)
 		log_warn("sandbox=%s uuid=%s event=not-saved error=\"%s\" next=continues", s->name, s->uuid, e.msg);
 	if (p->status == SNAPSHOT_CAPTURING) {
 		p->status = SNAPSHOT_STORING;
-		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked */
+		snapshot_open_state(p); /* without it: damaged, once the pager was asked */
 		if (snapshot_save(p, &e) < 0)
 			log_warn("snapshot=%s uuid=%s event=not-saved error=\"%s\" next=continues", p->name, p->uuid,
 				 e.msg);
@@ -360,6 +360,7 @@ static void on_pager_up(void *arg, bool fresh)
 	ask_u64(&a, r->host_memory_mib * r->cfg->template_percent / 100 << 20);
 	ask_pager(r, PAGER_CONFIG, &a, NULL, NULL);
 	if (fresh) {
+		worksets_untold(r);
 		revive_end_all(r, "the pager was restarted");
 		for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
 			if (p->status == SNAPSHOT_STORING && p->template_fd >= 0)

@@ -135,6 +135,7 @@ static bool goes_on(const struct revival *v)
 
 static void end_well(struct revival *v)
 {
+	workset_learn(v->p);
 	v->asked++;
 	v->ops->fn(v->arg, 0, "", "");
 	v->asked--;
@@ -372,6 +373,7 @@ static void ask_template(struct revival *v)
 {
 	struct ask a;
 
+	workset_tell(v->p);
 	ask_init(&a);
 	ask_str(&a, v->p->uuid);
 	ask_u64(&a, (uint64_t)v->p->memory_mib << 20);

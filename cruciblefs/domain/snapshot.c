@@ -176,6 +176,7 @@ struct snapshot *snapshot_unref(struct snapshot *p)
 		return NULL;
 	attrs_fini(&p->attrs);
 	waitq_fini(&p->waitq);
+	loop_del(p->reg->loop, &p->workset_timer);
 	free(p->inherited);
 	free(p->batch);
 	free(p->verified);
@@ -205,6 +206,7 @@ static void take_out(struct registry *r, struct snapshot *p)
 	*(p->next ? &p->next->prev : &r->last_snapshot) = p->prev;
 	p->prev = p->next = NULL;
 	p->listed = false;
+	loop_del(r->loop, &p->workset_timer);
 	snapshot_unref(p);
 }
 
@@ -354,6 +356,10 @@ static void mark_all(struct registry *r, struct snapshot_index *x)
 	}
 	revive_each(r, mark, x);
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		const struct sandbox *source = p->doubt ? registry_by_uuid(r, p->source_uuid) : NULL;
+
+		if (source && source->machine[0])
+			mark(x, p->uuid);
 		if (p->status <= SNAPSHOT_STORING) {
 			mark(x, p->parent_uuid);
 			mark(x, p->memory_base);

@@ -6,26 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cruciblefs/domain/members.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "snapstore/snap.h"
 
-static const struct {
-	const char *key;
-	size_t at, cap;
-} words[] = {
-#define WORD(member)                                                                                  \
-	{                                                                                             \
-#member, offsetof(struct snapshot, member), sizeof(((struct snapshot *)NULL)->member) \
-	}
-	WORD(name),   WORD(uuid),	 WORD(error),	    WORD(source),      WORD(source_uuid),
-	WORD(parent), WORD(parent_uuid), WORD(birth),	    WORD(memory_base), WORD(key),
-	WORD(base),   WORD(bootid),	 WORD(fingerprint),
-#undef WORD
+#define OF(name) MEMBER(struct snapshot, name)
+static const struct member words[] = {
+	OF(name),  OF(uuid),	    OF(error), OF(source), OF(source_uuid), OF(parent),	     OF(parent_uuid),
+	OF(birth), OF(memory_base), OF(key),   OF(base),   OF(bootid),	    OF(fingerprint),
 };
+#undef OF
 
 static const struct {
 	const char *key;
@@ -50,11 +47,7 @@ static struct json_object *to_json(struct snapshot *p)
 		return NULL;
 	}
 	json_object_object_add(o, "version", json_object_new_int(1));
-	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-		const char *w = (char *)p + words[i].at;
-
-		json_object_object_add(o, words[i].key, json_text(w, strlen(w)));
-	}
+	members_put(o, p, words, ARRAY_LEN(words));
 	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
 		uint64_t n;
 
@@ -95,16 +88,48 @@ int snapshot_save(struct snapshot *p, struct err *e)
 }
 
 /* It stays a file until the store has it: the daemon may be restarted meanwhile. */
-int snapshot_open_state(struct snapshot *p, bool make)
+int snapshot_open_state(struct snapshot *p)
 {
 	char path[LAUNCH_UUID_LEN + 32];
 
 	snprintf(path, sizeof(path), "%s/state", p->uuid);
 	fd_close(&p->state_fd);
-	p->state_fd = openat(
-		p->reg->snapshots_fd, path,
-		make ? O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC : O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	p->state_fd = openat(p->reg->snapshots_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	return p->state_fd < 0 ? -errno : 0;
+}
+
+int snapshot_make_state(void)
+{
+	AUTO_FD fd = memfd_create("crucible-state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, SNAP_BLOB_MAX) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+/* The engine, which may be taken over, keeps its descriptor: it has none of the file. */
+int snapshot_keep_state(struct snapshot *p, int from)
+{
+	char path[LAUNCH_UUID_LEN + 32];
+	off_t len = lseek(from, 0, SEEK_CUR), at = 0; /* the offset is shared with whoever wrote */
+	AUTO_FD fd = -1;
+
+	if (len <= 0 || len > (off_t)SNAP_BLOB_MAX)
+		return len < 0 ? -errno : -EIO;
+	snprintf(path, sizeof(path), "%s/state", p->uuid);
+	fd = openat(p->reg->snapshots_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	while (at < len) {
+		ssize_t n = sendfile(fd, from, &at, (size_t)(len - at));
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return -EIO;
+	}
+	return snapshot_open_state(p);
 }
 
 void snapshot_drop_state(struct snapshot *p)
@@ -126,6 +151,8 @@ void snapshot_remove_dir(struct snapshot *p)
 	unlinkat(p->reg->snapshots_fd, path, 0);
 	snprintf(path, sizeof(path), "%s/diff.json", p->uuid);
 	unlinkat(p->reg->snapshots_fd, path, 0);
+	snprintf(path, sizeof(path), "%s/workset", p->uuid);
+	unlinkat(p->reg->snapshots_fd, path, 0);
 	unlinkat(p->reg->snapshots_fd, p->uuid, AT_REMOVEDIR);
 }
 
@@ -136,15 +163,8 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 	uint64_t version = 0, uid = 0, gid = 0, memory = 0, vcpus = 0;
 	int r = json_get_u64(o, "version", 1, 1, &version, e);
 
-	for (size_t i = 0; !r && i < ARRAY_LEN(words); i++) {
-		const char *w = "";
-
-		r = json_get_str(o, words[i].key, &w, e);
-		if (!r && strlen(w) >= words[i].cap)
-			r = err_set(e, -EINVAL, "%s: too long", words[i].key);
-		if (!r)
-			snprintf((char *)p + words[i].at, words[i].cap, "%s", w);
-	}
+	if (!r)
+		r = members_get(o, p, words, ARRAY_LEN(words), e);
 	for (size_t i = 0; !r && i < ARRAY_LEN(numbers); i++) {
 		uint64_t n = 0;
 
@@ -204,8 +224,10 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 	p->changed_ns = p->created_ns;
 	if (faccessat(dir, "diff.json", R_OK, 0) == 0)
 		p->diff = DIFF_DONE;
+	if (faccessat(dir, "workset", R_OK, 0) == 0)
+		p->workset = WORKSET_KEPT;
 	if (p->status == SNAPSHOT_STORING)
-		snapshot_open_state(p, false); /* without it: damaged, once the pager was asked (relink.c) */
+		snapshot_open_state(p); /* without it: damaged, once the pager was asked (relink.c) */
 	/* It was being taken: nobody was told that it is there. */
 	if (p->status == SNAPSHOT_CAPTURING)
 		p->gone = p->doubt = true;

@@ -55,7 +55,10 @@ struct snapshot {
 	char *batch;		  /* names of the last fork, lines */
 	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
-	bool busy;	       /* verify runs */
+	bool busy;						   /* verify runs */
+	enum { WORKSET_NONE, WORKSET_KEPT, WORKSET_TOLD } workset; /* as a file (perhaps), known to this pager */
+	loop_id workset_timer;
+	uint64_t used_ns;      /* hidden: when a sandbox last went on from it; 0: not since the daemon's start */
 	unsigned failed_loads; /* one after the other */
 };
 
@@ -84,8 +87,13 @@ int snapshot_usable(struct snapshot *p, struct err *e);
 int snapshot_save(struct snapshot *p, struct err *e);
 int snapshots_load(struct registry *r, struct err *e);
 void snapshot_remove_dir(struct snapshot *p);
-int snapshot_open_state(struct snapshot *p, bool make); /* p->state_fd */
-void snapshot_drop_state(struct snapshot *p);		/* the store has it */
+int snapshot_open_state(struct snapshot *p); /* p->state_fd */
+/* What the engine writes its device state into: a memfd that takes SNAP_BLOB_MAX bytes and not one more. -errno. */
+int snapshot_make_state(void);
+/* What it has written there becomes a file of ours, p->state_fd. -EIO: nothing, or more than there is; those of files.
+ */
+int snapshot_keep_state(struct snapshot *p, int from);
+void snapshot_drop_state(struct snapshot *p); /* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e); /* @j: taken, may be NULL; @key: hidden */
@@ -134,6 +142,10 @@ void strays_load(struct registry *r);
 void strays_add(struct registry *r, const char *id);
 void strays_tell(struct registry *r); /* the pager is up: it lets go of them */
 void strays_free(struct registry *r);
+/* -- workset.c */
+void workset_learn(struct snapshot *p);	  /* a machine went on from it */
+void workset_tell(struct snapshot *p);	  /* the pager will be asked for its template */
+void worksets_untold(struct registry *r); /* the pager is a fresh one */
 /* -- whole.c */
 void store_gc_soon(struct registry *r);
 void store_end(struct registry *r);

@@ -68,7 +68,6 @@ int disk_snapshot_files(struct disks *d, const char *snapshot, const char *paren
 /* @snapshot is in the snapstore under @root: new stacks made from it use that, and its files go with the last stack
  * that holds them. */
 int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct snap_digest *root, struct err *e);
-int disk_rename(struct disks *d, const char *from, const char *to, struct err *e);
 /* Layers go when nobody holds them. Absent: 0. -EBUSY: open. */
 int disk_remove(struct disks *d, const char *id, struct err *e);
 int disk_sync(struct disks *d, const char *id, struct err *e);

@@ -384,23 +384,6 @@ int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct sna
 
 /* -- the rest ---------------------------------------------------------------------------------------------------- */
 
-int disk_rename(struct disks *d, const char *from, const char *to, struct err *e)
-{
-	struct stack *k = NULL;
-	int r = stack_need(d, from, &k, e);
-
-	if (r == 0)
-		r = check_new(d, to, k->bytes, e);
-	if (r < 0)
-		return r;
-	if (renameat2(d->stacks_fd, from, d->stacks_fd, to, RENAME_NOREPLACE) < 0)
-		return err_set(e, -errno, "disk %s: rename to %s: %s", from, to, strerror(errno));
-	stack_unlink(d, k);
-	snprintf(k->id, sizeof(k->id), "%s", to);
-	stack_link(d, k);
-	return 0;
-}
-
 int disk_remove(struct disks *d, const char *id, struct err *e)
 {
 	struct stack *k = disk_id_ok(id) ? stack_find(d, id) : NULL;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests but for ingest, as the worker does them; and what an ingest request looks like. */
 #include <endian.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "snapstore/snap_priv.h"
@@ -240,6 +242,8 @@ static int run_list(struct snap *s, struct request *q)
 	return 0;
 }
 
+#define STATE_SEALS (F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
+
 static int run_state(struct snap *s, struct request *q)
 {
 	struct snap_manifest m;
@@ -253,8 +257,11 @@ static int run_state(struct snap *s, struct request *q)
 		r = snap_blob_read(s, &m.state, &data, &q->err);
 	snap_manifest_fini(&m);
 	if (r == 0) {
-		q->out_fd = memfd_create("state", MFD_CLOEXEC);
+		/* All forks get this one: an engine must not write into it. */
+		q->out_fd = memfd_create("state", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		r = q->out_fd < 0 ? -errno : fd_pwrite_all(q->out_fd, data.data, data.len, 0);
+		if (r == 0 && (fchmod(q->out_fd, 0444) < 0 || fcntl(q->out_fd, F_ADD_SEALS, STATE_SEALS) < 0))
+			r = -errno;
 		if (r < 0)
 			err_set(&q->err, r, "snapshot %s: its device state: %s", q->uuid, err_name(r));
 	}

@@ -31,7 +31,7 @@ enum stored_type {
 	STORE_MANIFEST, /* {str uuid} -> {str json: the manifest, as snap_manifest_parse() takes it} -ENOENT, -EBADMSG
 			 */
 	STORE_LIST,	/* {} -> {u32 n, n * str uuid} */
-	/* {str uuid} -> {} fd0: memfd with the device state */
+	/* {str uuid} -> {} fd0: memfd with the device state; nobody can write into it */
 	STORE_STATE,
 	STORE_CANCEL,	/* {u32 id of a request}: it ends with -ECANCELED if it had not yet; no reply */
 	STORE_PROGRESS, /* store -> daemon, id of the request: {u64 done, u64 total}; at most every 100 ms */

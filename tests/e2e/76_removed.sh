@@ -67,6 +67,10 @@ done
 
 # All gone: the store gives it back.
 rmdir "$RUN/d" "$RUN/e" "$SNAPS/s"
+only_prepared() { # removing goes on behind the rmdir: machine, pager, store
+	[ "$(json_of "$(cat "$MNT/store/stat.json")" snapshots)" -lt 2 ]
+}
+wait_for "all but the prepared one are gone" only_prepared
 outcome "$MNT/store/gc"
 assert_rec status '"ok"'
 assert_json "$(cat "$MNT/store/stat.json")" snapshots '<2'

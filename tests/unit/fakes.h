@@ -36,6 +36,7 @@ struct fakes {
 	const char *degraded[2]; /* and why; NULL: "" */
 	bool silent;		 /* boxes do not say READY by themselves */
 	bool no_uffd;		 /* engines have no userfaultfd */
+	bool no_state;		 /* engines write none when they are frozen */
 	bool runs_commands;	 /* boxes run and end each at once */
 	char trace[32768];	 /* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */
 	char last_json[2048];	 /* of STORE_INGEST, or of BOX_START */

@@ -212,7 +212,7 @@ void peer_answer(struct peer_world *w, uint16_t type, int code, const char *word
 	struct buf b;
 
 	buf_init(&b, MSG_MAX);
-	assert_int_equal(peer_put(&b, "us", (uint32_t)code, words), 0);
+	assert_int_equal(wire_put_u32(&b, (uint32_t)code) | wire_put_str(&b, words), 0);
 	if (payload)
 		assert_int_equal(buf_add(&b, payload->data, payload->len), 0);
 	assert_int_equal(msg_send(w->fd, type, w->m.id, b.data, b.len, fds, nfds), 0);

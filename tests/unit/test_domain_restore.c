@@ -257,7 +257,7 @@ static void test_a_profile_is_prepared_behind(void **state)
 	other = running(w, "b");
 	assert_string_equal(other->template, prepared(w)->uuid);
 	assert_true(fakes_traced("B:LOAD "));
-	assert_int_equal(w->reg->prepare_failures, 0);
+	assert_int_equal(w->reg->nprepare_failed, 0);
 	gone(w, s);
 	gone(w, other);
 }
@@ -315,9 +315,54 @@ static void test_failures_to_prepare_are_bounded(void **state)
 		trims = fakes.asked[FAKE_BOX][BOX_TRIM];
 	}
 	assert_int_equal(trims, 3);
-	assert_int_equal(w->reg->prepare_failures, 3);
-	assert_null(w->reg->first_snapshot);
+	assert_int_equal(w->reg->prepare_failed[0].n, 3);
+	until(w, !w->reg->first_snapshot);
+	/* Another shape is no worse for it. */
+	fakes_obey();
+	struct sandbox *s = new_sandbox(w, "b", &root_user);
+	struct err e = { 0 };
+
+	assert_int_equal(sandbox_attr_store(s, ATTR_VCPUS, "2", 1, &root_user, &e), 0);
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+	until(w, prepared(w));
+	gone(w, s);
+	snapshot_destroy(prepared(w), NULL);
+	until(w, !w->reg->first_snapshot);
 	assert_clean(w);
+}
+
+/* Any number of shapes can be wanted: few are kept, those that were used last; sizes of disks are classes. */
+static void test_few_prepared_ones_are_kept(void **state)
+{
+	static const char *const sizes[] = { "64",  "100",  "128",  "200",  "256",  "300", "512",
+					     "900", "1024", "1900", "2048", "4096", "9999" };
+	struct world *w = *state;
+	struct sandbox *s;
+	struct err e = { 0 };
+	size_t most = 0;
+
+	prepare_on(w);
+	for (unsigned vcpus = 1; vcpus <= 2; vcpus++) {
+		for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+			size_t n = 0;
+
+			s = new_sandbox(w, "a", &root_user);
+			assert_int_equal(
+				sandbox_attr_store(s, ATTR_DISK_MIB, sizes[i], strlen(sizes[i]), &root_user, &e), 0);
+			assert_int_equal(sandbox_attr_store(s, ATTR_VCPUS, vcpus == 1 ? "1" : "2", 1, &root_user, &e),
+					 0);
+			assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+			until(w, sandbox_status(s) == SBX_READY);
+			gone(w, s);
+			until(w, !w->reg->prepare && !w->reg->hidden);
+			for (struct snapshot *p = w->reg->first_snapshot; p; p = p->next)
+				n += !p->gone;
+			most = n > most ? n : most;
+			if (vcpus == 1 && i == ARRAY_LEN(sizes) - 1)
+				assert_int_equal(n, 7); /* 64 to 2048, and the default's */
+		}
+	}
+	assert_int_equal(most, 8);
 }
 
 /* At each step of it the daemon may end. */
@@ -427,6 +472,7 @@ int main(void)
 		T(test_a_profile_is_prepared_behind),
 		T(test_a_prepared_one_that_fails_boots_cold),
 		T(test_failures_to_prepare_are_bounded),
+		T(test_few_prepared_ones_are_kept),
 		T(test_the_end_in_the_midst_of_preparing),
 		T(test_machines_of_the_pool),
 	};

@@ -459,6 +459,62 @@ static void test_the_store_does_not_remove(void **state)
 	}
 }
 
+/* Which pages a fork touched first is kept with the snapshot, and told to a pager that has not seen it. */
+static void test_working_set(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p = take(w, s, "p", &alice);
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+	char path[256];
+	struct stat st;
+
+	until(w, p->status == SNAPSHOT_READY);
+	snprintf(path, sizeof(path), "%s/snapshots/%s/workset", w->dir, p->uuid);
+	no_delays(true);
+	fakes.refuse[FAKE_PAGER][PAGER_WORKSET] = -EAGAIN; /* it has not seen enough */
+	assert_int_equal(snapshot_fork(p, "f", false, &alice, &j, &e), 0);
+	snapshot_job_drop(j);
+	until(w, fakes.asked[FAKE_PAGER][PAGER_WORKSET] == 1);
+	spin(w);
+	assert_int_equal(stat(path, &st), -1);
+	fakes_obey();
+	assert_int_equal(snapshot_fork(p, "g", false, &alice, &j, &e), 0);
+	snapshot_job_drop(j);
+	until(w, stat(path, &st) == 0);
+	assert_int_equal(st.st_size, 8);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_WORKSET], 2);
+	/* This pager knows. */
+	w->cfg.max_sandboxes_per_uid = 9;
+	assert_int_equal(snapshot_fork(p, "h", false, &alice, &j, &e), 0);
+	snapshot_job_drop(j);
+	spin(w);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_WORKSET_SET], 0);
+	/* Its successor does not, nor does one that another daemon meets. */
+	for (int i = 0; i < 2; i++) {
+		if (i == 0) {
+			fakes_lose(FAKE_PAGER);
+			fakes_up(FAKE_PAGER, true);
+		} else {
+			bring_down(w);
+			bring_up(w);
+			p = registry_find_snapshot(w->reg, "p");
+		}
+		spin(w);
+		fakes.trace[0] = '\0';
+		assert_int_equal(snapshot_fork(p, i ? "i" : "k", false, &alice, &j, &e), 0);
+		snapshot_job_drop(j);
+		until(w, fakes_traced("P:WORKSET_SET P:TEMPLATE "));
+	}
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_WORKSET], 2);
+	while (w->reg->first)
+		registry_destroy(w->reg, w->reg->first, &alice, "");
+	snapshot_destroy(p, &alice);
+	until(w, !w->reg->first_snapshot);
+	assert_int_equal(stat(path, &st), -1);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
 int main(void)
 {
@@ -478,6 +534,7 @@ int main(void)
 		T(test_the_pager_dies_at_a_removal),
 		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
+		T(test_working_set),
 		T(test_diffs_take_turns),
 		T(test_shutdown_during_a_trim),
 		T(test_the_store_does_not_remove),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Taking a snapshot (capture.c): the order of what is asked of box and pager, and that a machine goes on whatever
  * fails. */
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/json.h"
 #include "tests/unit/snapshot_fix.h"
@@ -142,6 +143,45 @@ static void test_each_step_refused(void **state)
 	snapshot_destroy(registry_find_snapshot(w->reg, "one"), &root_user);
 	gone(w, s);
 	assert_clean(w);
+}
+
+/* What the engine writes, and when: it keeps its descriptor, and may be taken over. */
+static void test_the_device_state_is_ours(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+	struct err e = { 0 };
+	struct snapshot *p;
+	char text[8] = "", path[80];
+	static char much[4096];
+	int fd = snapshot_make_state(), r = 0;
+
+	fakes.no_state = true;
+	assert_int_equal(job_result(w, begin_snapshot(s, "one", &e), &e), -EIO);
+	assert_says(e.msg, "freezing it");
+	assert_false(fake_box_frozen(s->machine));
+	fakes.no_state = false;
+	fakes.hold[FAKE_STORE][STORE_INGEST] = true;
+	p = take(w, s, "one");
+	assert_int_equal(pread(p->state_fd, text, sizeof(text), 0), 5);
+	assert_string_equal(text, "STATE");
+	snprintf(path, sizeof(path), "snapshots/%s/state", p->uuid);
+	assert_int_equal(faccessat(w->store_fd, path, F_OK, 0), 0);
+	/* Not more than the store takes; and what it writes later, nobody reads. */
+	assert_true(fd >= 0);
+	for (size_t n = 0; n < 16u << 20 && r >= 0; n += sizeof(much))
+		r = (int)write(fd, much, sizeof(much));
+	assert_int_equal(r, sizeof(much));
+	assert_int_equal(write(fd, much, 1), -1);
+	assert_int_equal(ftruncate(fd, 17 << 20), -1);
+	memcpy(p->uuid + 30, "ffffff", 6);
+	assert_int_equal(mkdirat(w->reg->snapshots_fd, p->uuid, 0700), 0);
+	assert_int_equal(snapshot_keep_state(p, fd), 0);
+	assert_int_equal(pwrite(fd, "x", 1, 0), 1);
+	assert_int_equal(pread(p->state_fd, text, 1, 0), 1);
+	assert_int_equal(text[0], 0);
+	assert_int_equal(write(p->state_fd, "x", 1), -1);
+	close(fd);
 }
 
 /* The pages are safe by then: the snapshot is there, the machine goes on as it was. */
@@ -289,10 +329,15 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, snapshot_world, world_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_the_order_of_requests),	T(test_who_may_and_when),
-		T(test_each_step_refused),	T(test_what_fails_after_the_capture),
-		T(test_the_box_ends_meanwhile), T(test_the_waiter_goes),
-		T(test_what_runs_is_inherited), T(test_a_store_that_cannot_be_written),
+		T(test_the_order_of_requests),
+		T(test_who_may_and_when),
+		T(test_each_step_refused),
+		T(test_what_fails_after_the_capture),
+		T(test_the_box_ends_meanwhile),
+		T(test_the_waiter_goes),
+		T(test_the_device_state_is_ours),
+		T(test_what_runs_is_inherited),
+		T(test_a_store_that_cannot_be_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

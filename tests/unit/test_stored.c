@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -281,6 +282,7 @@ static void expect_map(struct snap *s, const struct snap_digest *root, uint64_t 
 
 static void test_a_snapshot_and_its_child(void **state)
 {
+	struct stat st;
 	static struct layer old, new;
 	struct server *s = server_new();
 	char one[SNAP_UUID_LEN + 1], two[SNAP_UUID_LEN + 1], bytes[20];
@@ -348,6 +350,11 @@ static void test_a_snapshot_and_its_child(void **state)
 	assert_int_equal(s->m.nfds, 1);
 	assert_int_equal(pread(s->m.fds[0], bytes, sizeof(bytes), 0), 12);
 	assert_memory_equal(bytes, "device state", 12);
+	/* Every fork gets this one. */
+	assert_int_equal(pwrite(s->m.fds[0], "x", 1, 0), -1);
+	assert_int_equal(ftruncate(s->m.fds[0], 0), -1);
+	assert_int_equal(fstat(s->m.fds[0], &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0444);
 	msg_close_fds(&s->m);
 	assert_int_equal(ask_str(s, STORE_VERIFY, two), 0);
 	assert_int_equal(number(s, "damaged"), 0);
