@@ -2,6 +2,8 @@
 /* Requests to the pager, the store and a box: written, sent, answered all alike. */
 #include "cruciblefs/domain/snapshot_priv.h"
 
+uint64_t ask_deadline_ns = 60ull * 1000000000ull;
+
 void ask_init(struct ask *a)
 {
 	*a = (struct ask){ 0 };

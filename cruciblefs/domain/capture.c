@@ -59,6 +59,8 @@ struct capture {
 	struct buf ranges; /* as the pager told them: u32 n, n * {u64, u64} */
 	uint64_t base;	   /* address of the RAM in the engine */
 	int uffd, mem, pagemap;
+	loop_id timer;
+	bool late;   /* it took too long and is over, but for the answer that is awaited */
 	int written; /* what the engine writes its state into, until FREEZE has answered */
 };
 
@@ -89,6 +91,7 @@ static void finish(struct capture *c)
 	struct err e = { 0 };
 
 	s->capture = NULL;
+	loop_del(r->loop, &c->timer);
 	if (c->code < 0 && c->captured) {
 		/* The pages are safe; what went wrong came after. */
 		log_warn("snapshot=%s uuid=%s event=after-capture error=\"%s\" next=continues", p->name, p->uuid,
@@ -120,8 +123,10 @@ static void finish(struct capture *c)
 	job_end(job, c->code, e.msg);
 	sandbox_changed(s);
 	snapshot_unref(p);
-	sandbox_unref(s);
-	free(c);
+	if (!c->late) {
+		sandbox_unref(s);
+		free(c);
+	}
 	snapshots_sweep(r);
 }
 
@@ -214,12 +219,29 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	return 0;
 }
 
+/* Nobody waits for the answer. */
+static void thaw(struct sandbox *s)
+{
+	struct ask a;
+
+	ask_init(&a);
+	if (s->link)
+		ask_box(s->link, BOX_THAW, &a, NULL, NULL);
+}
+
 static void on_step(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct capture *c = arg;
 	struct sandbox *s = c->s;
 	enum step step = c->step, next = step + 1;
 
+	if (c->late) {
+		if (step == FREEZE && code == 0)
+			thaw(s);
+		sandbox_unref(s);
+		free(c);
+		return;
+	}
 	if (code == 0 && !s->link) {
 		code = -ENOTCONN;
 		words = "the machine is gone";
@@ -365,6 +387,24 @@ static void run(struct capture *c, enum step step)
 	}
 }
 
+/* Somebody who is there answers no more. The machine is let go on without waiting for that, too. */
+static void on_deadline(void *arg)
+{
+	struct capture *c = arg;
+
+	c->timer = 0;
+	c->late = true;
+	if (!c->code) {
+		c->code = -ETIMEDOUT;
+		snprintf(c->words, sizeof(c->words), "%s: no answer", step_words[c->step]);
+	}
+	if (c->step == KNOWN || c->step == ATTACH)
+		c->s->attached = false;
+	if (c->frozen && c->step != THAW && c->step != UNDO)
+		thaw(c->s);
+	finish(c);
+}
+
 /* -- the beginning ---------------------------------------------------------------------------------------------------
  */
 
@@ -457,6 +497,7 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 	buf_init(&c->ranges, 16384);
 	s->capture = c;
 	snapshot_insert(r, p);
+	loop_timer(r->loop, now_ns() + ask_deadline_ns, on_deadline, c, &c->timer); /* without memory: without */
 	run(c, s->attached ? BEGIN : KNOW);
 	return 0;
 }

@@ -45,6 +45,7 @@ struct revival {
 	unsigned asked;		       /* answers that are on their way, and calls of ours on the stack */
 	struct buf ranges;
 	int template_fd, state_fd;
+	loop_id timer; /* until it is done */
 };
 
 static void release(struct revival *v)
@@ -77,6 +78,7 @@ struct revival *revive_free(struct revival *v)
 		return NULL;
 	v->let_go = true;
 	v->asked++; /* the calls to its box end in here */
+	loop_del(v->reg->loop, &v->timer);
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
@@ -93,6 +95,7 @@ static void fail(struct revival *v, int code, const char *step, const char *word
 	if (v->failed || v->let_go)
 		return;
 	v->failed = true;
+	loop_del(v->reg->loop, &v->timer);
 	v->asked++;
 	v->ops->fn(v->arg, code, step, words);
 	v->asked--;
@@ -136,6 +139,7 @@ static bool goes_on(const struct revival *v)
 static void end_well(struct revival *v)
 {
 	workset_learn(v->p);
+	loop_del(v->reg->loop, &v->timer);
 	v->asked++;
 	v->ops->fn(v->arg, 0, "", "");
 	v->asked--;
@@ -345,6 +349,7 @@ static void state_here(struct revival *v)
 {
 	int k = reopen(v->p->state_fd);
 
+	snapshot_state_used(v->p);
 	if (k < 0) {
 		fail(v, k, "its state", strerror(-k));
 		return;
@@ -437,6 +442,15 @@ static bool ask_machine(struct revival *v, const struct revive_plan *q)
 	return pooled;
 }
 
+static void on_deadline(void *arg)
+{
+	struct revival *v = arg;
+
+	v->timer = 0;
+	fail(v, -ETIMEDOUT, v->missing ? "waiting for the pager, the store or its box" : "loading its state",
+	     "no answer");
+}
+
 int revive_begin(struct registry *r, const struct revive_plan *plan, const struct revive_ops *ops, void *arg,
 		 struct revival **ret, struct err *e)
 {
@@ -456,7 +470,8 @@ int revive_begin(struct registry *r, const struct revive_plan *plan, const struc
 	v->next = r->revivals;
 	r->revivals = v;
 	*ret = v;
-	v->asked++; /* of ours, until all is asked */
+	loop_timer(r->loop, now_ns() + ask_deadline_ns, on_deadline, v, &v->timer); /* without memory: without */
+	v->asked++;								    /* of ours, until all is asked */
 	pooled = ask_machine(v, plan);
 	if (goes_on(v))
 		ask_template(v);

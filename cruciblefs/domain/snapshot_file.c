@@ -132,6 +132,23 @@ int snapshot_keep_state(struct snapshot *p, int from)
 	return snapshot_open_state(p);
 }
 
+void snapshot_state_used(struct snapshot *p)
+{
+	struct snapshot *least = NULL;
+	unsigned n = 0;
+
+	p->state_used_ns = now_ns();
+	for (struct snapshot *at = p->reg->first_snapshot; at; at = at->next) {
+		if (at->status != SNAPSHOT_READY || at->state_fd < 0)
+			continue;
+		n++;
+		if (at != p && (!least || at->state_used_ns < least->state_used_ns))
+			least = at;
+	}
+	if (n > SNAPSHOT_STATES_KEPT && least)
+		fd_close(&least->state_fd);
+}
+
 void snapshot_drop_state(struct snapshot *p)
 {
 	char path[LAUNCH_UUID_LEN + 32];

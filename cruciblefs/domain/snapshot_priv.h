@@ -50,7 +50,8 @@ struct snapshot {
 	uint64_t pause_ns, captured_pages, stored_bytes, new_pages, shared_pages;
 	char *inherited;       /* JSON array: commands that ran; NULL: none */
 	unsigned ingest_tries; /* to store it, that failed */
-	int state_fd;	       /* the device state: a file until it is stored, then what the store gave; -1: not here */
+	int state_fd;	       /* the device state; of stored ones those that were used last have it. -1: not here */
+	uint64_t state_used_ns;
 	int template_fd, bits_fd; /* until it is stored: for a pager that is restarted */
 	char *batch;		  /* names of the last fork, lines */
 	char *verified;		  /* JSON line, or NULL */
@@ -61,6 +62,8 @@ struct snapshot {
 	uint64_t used_ns;      /* hidden: when a sandbox last went on from it; 0: not since the daemon's start */
 	unsigned failed_loads; /* one after the other */
 };
+
+#define SNAPSHOT_STATES_KEPT 64u /* 60 KiB each, as a rule */
 
 /* One caller waits for its end. */
 struct snapshot_job {
@@ -93,6 +96,7 @@ int snapshot_make_state(void);
 /* What it has written there becomes a file of ours, p->state_fd. -EIO: nothing, or more than there is; those of files.
  */
 int snapshot_keep_state(struct snapshot *p, int from);
+void snapshot_state_used(struct snapshot *p); /* a fork asks for it: kept while few others are */
 void snapshot_drop_state(struct snapshot *p); /* the store has it */
 /* -- capture.c */
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
@@ -161,6 +165,9 @@ void relink_unlink(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);
 void relink_end(struct registry *r);
 
+/* What a capture, or a machine going on, may take in all: a process that is up and answers no more is no reason to wait
+ * for ever. Longer than a box takes to thaw by itself. Tests change it. */
+extern uint64_t ask_deadline_ns;
 /* -- ask.c: calls to the pager, the store and a box, all alike */
 typedef void ask_fn(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m);
 struct ask { /* a request being written; the first failure stays */

@@ -65,6 +65,8 @@ static int serve(const char *folder, struct stored_params *p, struct err *e)
 		return err_set(e, r, "loop: %s", err_name(r));
 	r = snap_open(AT_FDCWD, folder, SNAP_WRITE, &s, e);
 	if (r == 0)
+		r = snap_open(AT_FDCWD, folder, SNAP_READ, &p->reader, e);
+	if (r == 0)
 		r = stored_new(main_loop, s, p, on_end, NULL, &st, e);
 	if (r == 0)
 		r = confine(e);
@@ -73,6 +75,7 @@ static int serve(const char *folder, struct stored_params *p, struct err *e)
 		r = loop_run(main_loop);
 	}
 	stored_free(st);
+	snap_close(p->reader);
 	snap_close(s);
 	loop_free(main_loop);
 	return r;

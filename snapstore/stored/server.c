@@ -14,7 +14,14 @@
 struct stored {
 	struct loop *loop;
 	struct snap *snap;
-	struct pool *pool;
+	struct pool *pool; /* a thread a lane */
+	bool busy[LANES];  /* something of the lane runs */
+	bool stopping;
+	struct refresh {
+		struct pool_job job;
+		struct stored *owner;
+		bool wanted;
+	} refresh; /* of the quick lane */
 	struct stored_params p;
 	struct msgconn *conn; /* NULL: nobody */
 	uint64_t client;      /* counts connections */
@@ -59,6 +66,8 @@ static void reply(struct stored *st, uint32_t id, int code, const char *words, c
 	}
 }
 
+static void kick(struct stored *st);
+
 static void end_when_idle(struct stored *st)
 {
 	if (st->quit && !st->requests && st->on_end) {
@@ -81,7 +90,11 @@ static void on_done(struct pool_job *job)
 	st->nrequests--;
 	if (st->conn && q->client == st->client)
 		reply(st, q->id, q->code, q->code ? q->err.msg : "", &q->out, q->code ? -1 : q->out_fd);
+	st->busy[q->lane] = false;
+	/* The reader's descriptors hold what gc has removed. */
+	st->refresh.wanted |= q->type == STORE_GC && st->p.reader;
 	request_free(q);
+	kick(st);
 	if (!st->conn)
 		orphan(st);
 	end_when_idle(st);
@@ -94,6 +107,62 @@ static void run(struct pool_job *job)
 	atomic_store(&q->running, true);
 	q->code = request_run(q->owner->snap, q);
 	atomic_store(&q->running, false);
+}
+
+static void run_quick(struct pool_job *job)
+{
+	struct request *q = (struct request *)job;
+	struct snap *s = q->owner->p.reader;
+
+	q->code = snap_refresh(s, &q->err); /* the worker may have written since */
+	if (q->code == 0)
+		q->code = request_run(s, q);
+}
+
+static void refresh_run(struct pool_job *job)
+{
+	struct err e;
+
+	snap_refresh(((struct refresh *)job)->owner->p.reader, &e); /* the next request tells what is wrong */
+}
+
+static void refresh_done(struct pool_job *job)
+{
+	struct stored *st = ((struct refresh *)job)->owner;
+
+	st->busy[QUICK] = false;
+	kick(st);
+}
+
+/* What somebody waits for who starts a machine, or the daemon: it does not stand in line behind hours of verify. Unless
+ * what it asks about is being changed by one that was asked before. */
+static bool is_quick(const struct stored *st, const struct request *q)
+{
+	if (!st->p.reader || (q->type != STORE_STATE && q->type != STORE_MANIFEST && q->type != STORE_LIST))
+		return false;
+	for (const struct request *o = st->requests; o && q->type != STORE_LIST; o = o->next) {
+		if ((o->type == STORE_INGEST && !strcmp(o->in.uuid, q->uuid)) ||
+		    (o->type == STORE_REMOVE && !strcmp(o->uuid, q->uuid)))
+			return false;
+	}
+	return true;
+}
+
+/* The next of each lane that is free: the pool never holds more than it has threads. */
+static void kick(struct stored *st)
+{
+	if (st->stopping)
+		return;
+	if (st->refresh.wanted && !st->busy[QUICK]) {
+		st->refresh = (struct refresh){ .job = { .run = refresh_run, .done = refresh_done }, .owner = st };
+		st->busy[QUICK] = pool_submit(st->pool, &st->refresh.job) == 0;
+	}
+	for (struct request *q = st->requests; q; q = q->next) {
+		if (q->submitted || st->busy[q->lane])
+			continue;
+		q->job.run = q->lane == QUICK ? run_quick : run;
+		q->submitted = st->busy[q->lane] = pool_submit(st->pool, &q->job) == 0;
+	}
 }
 
 /* -- progress ----------------------------------------------------------------------------------------------- */
@@ -161,7 +230,6 @@ static void on_request(struct stored *st, struct msg *m)
 		reply(st, m->id, -ENOMEM, "no memory", NULL, -1);
 		return;
 	}
-	q->job.run = run;
 	q->job.done = on_done;
 	q->owner = st;
 	q->client = st->client;
@@ -174,17 +242,19 @@ static void on_request(struct stored *st, struct msg *m)
 	r = parse(q, m);
 	if (r == 0 && st->quit)
 		r = err_set(&q->err, -ESHUTDOWN, "the store is ending");
-	if (r == 0 && (st->nrequests == REQUESTS_MAX || pool_submit(st->pool, &q->job) < 0))
+	if (r == 0 && st->nrequests == REQUESTS_MAX)
 		r = err_set(&q->err, -EBUSY, "%u requests are waiting", st->nrequests);
 	if (r < 0) {
 		reply(st, m->id, r, q->err.msg, NULL, -1);
 		request_free(q);
 		return;
 	}
+	q->lane = is_quick(st, q) ? QUICK : SLOW;
 	while (*at)
 		at = &(*at)->next;
 	*at = q;
 	st->nrequests++;
+	kick(st);
 	if (!st->progress_id)
 		loop_timer(st->loop, now_ns() + PROGRESS_NS, on_progress, st, &st->progress_id);
 }
@@ -274,7 +344,7 @@ int stored_new(struct loop *l, struct snap *s, const struct stored_params *p, lo
 	*st = (struct stored){ .loop = l, .snap = s, .p = *p, .on_end = on_end, .arg = arg };
 	r = fd_set_nonblock(st->p.listen_fd, true);
 	if (r == 0)
-		r = pool_new(l, 1, REQUESTS_MAX, &st->pool);
+		r = pool_new(l, LANES, 2 * LANES, &st->pool);
 	if (r == 0)
 		r = loop_add(l, st->p.listen_fd, EPOLLIN, on_listen, st, &st->listen_id);
 	if (r < 0) {
@@ -292,9 +362,16 @@ struct stored *stored_free(struct stored *st)
 	if (!st)
 		return NULL;
 	st->on_end = NULL;
+	st->stopping = true;
 	for (struct request *q = st->requests; q; q = q->next)
 		atomic_store(&q->cancel, true);
 	pool_free(st->pool);
+	while (st->requests) { /* those that were not submitted */
+		struct request *q = st->requests;
+
+		st->requests = q->next;
+		request_free(q);
+	}
 	msgconn_free(st->conn);
 	loop_del(st->loop, &st->progress_id);
 	loop_del(st->loop, &st->orphan_id);

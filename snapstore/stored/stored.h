@@ -3,8 +3,9 @@
  *
  * Started by the launcher (kind LAUNCH_STORE) with 3: a listening SOCK_SEQPACKET socket bound at
  * <store>/run/store.sock; /snapstore read-write. Clients as of the pager. Requests are done one after another by a
- * thread; progress comes in between. A client that goes takes nothing with it: what runs is finished; it ends 90 s
- * later, or by STORE_QUIT. Every request is answered by STORE_REPLY with its id: {i32 code, str words, payload}. */
+ * thread; progress comes in between. STATE, MANIFEST and LIST do not wait for the others, unless an INGEST or REMOVE of
+ * that snapshot is before them. A client that goes takes nothing with it: what runs is finished; it ends 90 s later, or
+ * by STORE_QUIT. Every request is answered by STORE_REPLY with its id: {i32 code, str words, payload}. */
 #ifndef CRUCIBLE_STORED_H
 #define CRUCIBLE_STORED_H
 

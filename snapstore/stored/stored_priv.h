@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of crucible-store share.
  *
- * Two threads: the loop's receives, answers and tells progress; one worker does one request after another and is the
- * only one that touches the struct snap. A struct request is the loop's, then the worker's from pool_submit() until its
- * `done`; in between they share its atomics alone. */
+ * Three threads: the loop's receives, answers and tells progress; the worker does one request after another and is the
+ * only one that touches the struct snap; the reader does the quick ones beside it, on a struct snap of its own. A
+ * struct request is the loop's, then a thread's from pool_submit() until its `done`; in between they share its atomics,
+ * and what was parsed, which nobody changes. */
 #ifndef CRUCIBLE_STORED_PRIV_H
 #define CRUCIBLE_STORED_PRIV_H
 
@@ -28,6 +29,8 @@ void ingest_fini(struct ingest *in);
 /* {str json, u32 nlayers} and its descriptors, which are taken from @m. -EINVAL with words, -EBADMSG. */
 int ingest_parse(struct msg *m, struct ingest *ret, struct err *e);
 
+enum lane { SLOW, QUICK, LANES }; /* each does one request after another, with a thread and a struct snap of its own */
+
 struct request {
 	struct pool_job job;
 	struct request *next; /* of the server's list */
@@ -35,6 +38,8 @@ struct request {
 	uint64_t client; /* which connection asked; it may be gone */
 	uint32_t id;
 	uint16_t type;
+	enum lane lane;
+	bool submitted; /* to the pool; the loop's */
 	char uuid[SNAP_UUID_LEN + 1];
 	struct ingest in;
 
@@ -59,6 +64,7 @@ struct stored_params {
 	int listen_fd; /* taken */
 	uid_t daemon_uid;
 	uint64_t orphan_ns;
+	struct snap *reader; /* the same store, SNAP_READ; borrowed as the other is. NULL: all stand in line */
 };
 /* @on_end: there is nothing more to do; once, from the loop. @s is used by the worker until stored_free(). */
 int stored_new(struct loop *l, struct snap *s, const struct stored_params *p, loop_fn *on_end, void *arg,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "base/fd.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 #include "tests/unit/domain_world.h"
 
 const struct cfs_who root_user = { 0, 0 }, alice = { 1001, 1001 };
@@ -76,6 +77,7 @@ int world_setup(void **state)
 	struct err e = { 0 };
 
 	no_delays(false);
+	ask_deadline_ns = 10 * SHIFT_NS; /* it does not pass by no_delays() */
 	fakes_reset(NULL);
 
 	snprintf(w->dir, sizeof(w->dir), "/tmp/crucible-test-domain-XXXXXX");

@@ -184,6 +184,35 @@ static void test_the_device_state_is_ours(void **state)
 	close(fd);
 }
 
+/* A process that is up, and answers no more: the snapshot fails, the next works. */
+static void test_nobody_answers(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct err e = { 0 };
+
+		ask_deadline_ns = 200000000;
+		fakes.hold[steps[i].who][steps[i].type] = true;
+		assert_int_equal(job_result(w, begin_snapshot(s, "one", &e), &e), -ETIMEDOUT);
+		assert_says(e.msg, steps[i].words);
+		assert_says(e.msg, "no answer");
+		assert_null(s->capture);
+		until(w, !fake_box_frozen(s->machine));
+		ask_deadline_ns = DEADLINE_NS;
+		fakes_answer(steps[i].who, steps[i].type); /* late */
+		spin(w);
+		assert_false(fake_box_frozen(s->machine));
+	}
+	take_ready(w, s, "two");
+	assert_int_equal(sandbox_status(s), SBX_READY);
+	snapshot_destroy(registry_find_snapshot(w->reg, "two"), &root_user);
+	gone(w, s);
+	fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = 0; /* the played pager makes them when it answers */
+	assert_clean(w);
+}
+
 /* The pages are safe by then: the snapshot is there, the machine goes on as it was. */
 static void test_what_fails_after_the_capture(void **state)
 {
@@ -329,14 +358,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, snapshot_world, world_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_the_order_of_requests),
-		T(test_who_may_and_when),
-		T(test_each_step_refused),
-		T(test_what_fails_after_the_capture),
-		T(test_the_box_ends_meanwhile),
-		T(test_the_waiter_goes),
-		T(test_the_device_state_is_ours),
-		T(test_what_runs_is_inherited),
+		T(test_the_order_of_requests),		T(test_who_may_and_when),	T(test_each_step_refused),
+		T(test_what_fails_after_the_capture),	T(test_the_box_ends_meanwhile), T(test_the_waiter_goes),
+		T(test_the_device_state_is_ours),	T(test_nobody_answers),		T(test_what_runs_is_inherited),
 		T(test_a_store_that_cannot_be_written),
 	};
 

@@ -375,6 +375,57 @@ static void test_a_snapshot_and_its_child(void **state)
 	server_free(s);
 }
 
+/* What a start waits for, and a daemon's greeting, do not stand in line behind what is slow. */
+static void test_quick_ones_do_not_wait(void **state)
+{
+	enum { SLOW = 50 };
+	struct server *s = server_new();
+	unsigned verified = 0, quick = 0, at_last = 0;
+	char uuid[40];
+	struct buf b;
+
+	(void)state;
+	assert_int_equal(ingest(s, 1, 0, 5000, 1500, NULL, 0), 0);
+	rig_uuid(1, uuid);
+	buf_init(&b, 100);
+	for (int i = 0; i < SLOW; i++) {
+		buf_reset(&b);
+		wire_put_str(&b, "");
+		assert_int_equal(msg_send(s->fd, STORE_VERIFY, 1000, b.data, b.len, NULL, 0), 0);
+	}
+	assert_int_equal(msg_send(s->fd, STORE_LIST, 1, NULL, 0, NULL, 0), 0);
+	buf_reset(&b);
+	wire_put_str(&b, uuid);
+	assert_int_equal(msg_send(s->fd, STORE_STATE, 2, b.data, b.len, NULL, 0), 0);
+	assert_int_equal(msg_send(s->fd, STORE_MANIFEST, 3, b.data, b.len, NULL, 0), 0);
+	while (verified + quick < SLOW + 3) {
+		receive(s);
+		assert_int_equal(s->code, 0);
+		if (s->m.id == 1000) {
+			verified++;
+			continue;
+		}
+		assert_int_equal(s->m.id, ++quick);
+		assert_int_equal(s->m.nfds, s->m.id == 2);
+		msg_close_fds(&s->m);
+		at_last = verified;
+	}
+	assert_true(at_last < SLOW);
+	/* One of a snapshot that is about to go waits for that. */
+	for (int i = 0; i < 3; i++) {
+		static const uint16_t types[] = { STORE_VERIFY, STORE_REMOVE, STORE_STATE };
+
+		assert_int_equal(msg_send(s->fd, types[i], 2000 + i, b.data, b.len, NULL, 0), 0);
+	}
+	for (unsigned i = 0; i < 3; i++) {
+		receive(s);
+		assert_int_equal(s->m.id, 2000 + i);
+	}
+	assert_int_equal(s->code, -ENOENT);
+	buf_fini(&b);
+	server_free(s);
+}
+
 static void test_requests_that_are_none(void **state)
 {
 	struct server *s = server_new();
@@ -548,6 +599,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_snapshot_and_its_child),
+		cmocka_unit_test(test_quick_ones_do_not_wait),
 		cmocka_unit_test(test_requests_that_are_none),
 		cmocka_unit_test(test_a_newer_client_takes_over),
 		cmocka_unit_test(test_another_uid_is_not_answered),
