@@ -134,7 +134,7 @@ static void test_each_step_refused(void **state)
 		spin(w);
 		assert_int_equal(fakes.nset[FAKE_TEMPLATES], 0);
 		assert_int_equal(count_dirs(w, "snapshots"), 0);
-		assert_int_equal(count_fds(), fds);
+		assert_true(count_fds() <= fds); /* the pool may still have been at work then */
 		fakes_obey();
 	}
 	/* And when nobody refuses any more, it works. */
