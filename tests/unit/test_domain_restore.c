@@ -102,6 +102,33 @@ static void test_each_step_refused(void **state)
 	}
 }
 
+/* A process that is up, and answers no more. */
+static void test_nobody_answers(void **state)
+{
+	struct world *w = *state;
+
+	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+		struct err e = { 0 };
+		struct snapshot *p;
+
+		if (steps[i].type == PAGER_ATTACH && steps[i].who == FAKE_PAGER)
+			continue; /* faults wait for that by themselves */
+		p = kept(w);
+		ask_deadline_ns = 200000000;
+		fakes.hold[steps[i].who][steps[i].type] = true;
+		assert_int_equal(fork_of(w, p, "b", &e), -EIO);
+		assert_says(e.msg, "no answer");
+		assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
+		ask_deadline_ns = DEADLINE_NS;
+		fakes_answer(steps[i].who, steps[i].type); /* late */
+		spin(w);
+		assert_int_equal(fork_of(w, p, "b", &e), 0);
+		gone(w, registry_find(w->reg, "b"));
+		snapshot_destroy(p, &root_user);
+		assert_clean(w);
+	}
+}
+
 /* The launcher refuses: that says nothing of the snapshot. */
 static void test_no_machine(void **state)
 {
@@ -465,6 +492,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_the_order_of_requests),
 		T(test_each_step_refused),
+		T(test_nobody_answers),
 		T(test_no_machine),
 		T(test_what_is_missing_is_damage),
 		T(test_another_engine_or_shape),
