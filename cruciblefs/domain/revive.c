@@ -76,12 +76,14 @@ struct revival *revive_free(struct revival *v)
 	if (!v)
 		return NULL;
 	v->let_go = true;
+	v->asked++; /* of ours: with its box, answers that are on their way come in here */
 	unlist(v);
 	if (!v->given) {
 		v->m = machine_free(v->m);
 		pager_let_go(v->reg, v->id,
 			     (v->attached ? GO_MEMORY : 0) | (v->exported ? GO_EXPORT : 0) | (v->disk ? GO_DISK : 0));
 	}
+	v->asked--;
 	release(v);
 	return NULL;
 }

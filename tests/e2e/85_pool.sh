@@ -97,7 +97,7 @@ assert_rec stdout '"here\n"'
 # -- the daemon is killed while they wait
 wait_for "the pool to be full again" is_full 2 1
 mapfile -t waiting < <(pool_engines)
-disks() { find "$STORE/disks/stacks" -type f | wc -l; }
+disks() { find "$STORE/disks/stacks" -type f ! -name '.*' | wc -l; } # but for spare ones
 have=$(count "$RUN")
 kill_daemon
 start_daemon
