@@ -29,7 +29,7 @@
 
 #define DISK_BLOCK_BYTES 4096u
 #define DISK_LAYERS_MAX	 64u /* of one stack; a fork beyond joins the oldest two files first */
-#define DISK_FILES_MAX	 6u /* what one message to the store can carry */
+#define DISK_FILES_MAX	 6u  /* what one message to the store can carry */
 #define DISK_BYTES_MAX	 (64ull << 30)
 
 struct disks;
@@ -57,8 +57,8 @@ int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes
  * paused). Constant time. -EEXIST, -ENOENT, -ENOSPC, -EMLINK too deep to join. On failure nothing has changed. */
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e);
 /* The layers of @snapshot that its parent snapshot's stack lacks (frozen files): what has to be ingested. Descriptors
- * for reading, oldest first, each pair data and map; the caller closes. More than DISK_FILES_MAX: the oldest are joined. A snapshot
- * that stands on a stored one says nothing without a parent: -EINVAL. */
+ * for reading, oldest first, each pair data and map; the caller closes. More than DISK_FILES_MAX: the oldest are
+ * joined. A snapshot that stands on a stored one says nothing without a parent: -EINVAL. */
 struct disk_files {
 	unsigned n;
 	int data[DISK_FILES_MAX], map[DISK_FILES_MAX];

@@ -37,7 +37,8 @@ static const char *env_or(const char *name, const char *other)
 	return v && *v ? v : other;
 }
 
-/* The absolute path, malloc'd; NULL: not there. The runner tells where the source tree is: it starts tests elsewhere. */
+/* The absolute path, malloc'd; NULL: not there. The runner tells where the source tree is: it starts tests elsewhere.
+ */
 static char *find(const char *dir, const char *name)
 {
 	char path[1024];

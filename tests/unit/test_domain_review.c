@@ -423,6 +423,37 @@ static void test_shutdown_during_a_trim(void **state)
 	assert_int_equal(fake_box_count(), 0);
 }
 
+/* A machine that is being warmed is let go of at an orderly end, whatever its box was asked. */
+static void warmed_until(struct world *w, enum box_type type)
+{
+	bool down = false;
+
+	w->cfg.prepare = 1;
+	fakes.runs_commands = true;
+	no_delays(true);
+	started(w, "a", &alice);
+	until(w, w->reg->last_snapshot && w->reg->last_snapshot->status == SNAPSHOT_READY && !w->reg->prepare);
+	no_delays(false); /* its limit of time is one of them */
+	w->cfg.warm_size = 1;
+	memset(fakes.asked, 0, sizeof(fakes.asked));
+	fakes.hold[FAKE_BOX][type] = true;
+	pool_fill(w->reg);
+	until(w, fakes.asked[FAKE_BOX][type] == 1);
+	registry_shutdown(w->reg, end, &down);
+	until(w, down);
+	assert_int_equal(fake_box_count(), 0);
+}
+
+static void test_shutdown_at_its_memory(void **state)
+{
+	warmed_until(*state, BOX_MEMORY);
+}
+
+static void test_shutdown_at_its_load(void **state)
+{
+	warmed_until(*state, BOX_LOAD);
+}
+
 /* The store says when it has removed one; until then the snapshot is not forgotten here. */
 static void test_the_store_does_not_remove(void **state)
 {
@@ -537,6 +568,8 @@ int main(void)
 		T(test_working_set),
 		T(test_diffs_take_turns),
 		T(test_shutdown_during_a_trim),
+		T(test_shutdown_at_its_memory),
+		T(test_shutdown_at_its_load),
 		T(test_the_store_does_not_remove),
 	};
 
