@@ -90,18 +90,26 @@ static void diff(const uint8_t *data, size_t len)
 	buf_fini(&out);
 }
 
+static char top[] = "/tmp/fuzz-crucible.XXXXXX";
+
+static void remove_top(void)
+{
+	rmdir(top);
+}
+
 /* A link that judge() lets pass may not show the neighbour; names that lead out are refused before libarchive sees
  * them. */
 static void tar(const uint8_t *data, size_t len)
 {
-	static char top[] = "/tmp/fuzz-crucible.XXXXXX";
 	struct pack_count count;
 	AUTO_FD stream = -1;
 	AUTO_FD outer = -1;
 	AUTO_FD inner = -1;
 
-	if (strchr(top, 'X'))
+	if (!strncmp(top + sizeof(top) - 7, "XXXXXX", 6)) {
 		must(mkdtemp(top) != NULL);
+		must(atexit(remove_top) == 0);
+	}
 	outer = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	stream = open(top, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	must(outer >= 0 && stream >= 0);
