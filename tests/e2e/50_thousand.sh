@@ -5,7 +5,7 @@
 # limit: 900
 . "$(dirname "$0")/lib.sh"
 
-start_daemon
+start_daemon --set pool_size=0 --set warm_size=0 --set prepare=0 # nothing is made behind, so that descriptors can be counted
 ready_sandbox a
 A=$RUN/a
 fds() { find "/proc/$1/fd" -mindepth 1 | wc -l; }
