@@ -172,9 +172,11 @@ static void add_kernel(struct args *a, const struct engine_machine *m)
 
 	/* Under TCG the kernel calibrates the TSC against an emulated timer, and on a busy host it then hangs for ever.
 	 * Later it would check the TSC, which is the host's, against ticks that a busy host loses, and go on with
-	 * those: a clock at half the speed, in every fork of that machine, too. */
+	 * those: a clock at half the speed, in every fork of that machine, too. Under KVM it must measure: nested, the
+	 * number is not true of it, and a guest that may not find that out waits far too long for its devices. */
 	if (m->tsc_khz > 0)
-		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%llu tsc=reliable", (unsigned long long)m->tsc_khz);
+		snprintf(tsc, sizeof(tsc), " tsc_early_khz=%llu%s", (unsigned long long)m->tsc_khz,
+			 m->accel == ACCEL_TCG ? " tsc=reliable" : "");
 	if (m->disk)
 		snprintf(root, sizeof(root), " crucible.root=vda crucible.rootfs=ext4");
 	opt(a, "-kernel", "%s", m->kernel);
