@@ -68,29 +68,6 @@ echo profile:tiny > /crucible/run/two/from
 echo 2 > /crucible/run/two/limits/vcpus
 echo 'grep -c ^processor /proc/cpuinfo' > /crucible/run/two/cmd
 check "two vCPUs" has "$(cat /crucible/run/two/wait)" '"stdout":"2\n"'
-
-# Snapshots and forks on the real tree, under KVM.
-mkdir /crucible/run/s
-echo profile:tiny > /crucible/run/s/from
-echo 'echo one > /root/generation; (while [ ! -e /root/stop ]; do cat /proc/sys/kernel/random/uuid >> /root/drawn; done) & sleep 0.2' > /crucible/run/s/cmd
-cat /crucible/run/s/wait > /dev/null
-check "a snapshot while a process draws random values" sh -c 'echo s > /crucible/run/s/snapshot'
-check "three forks" sh -c 'echo 3 > /crucible/snapshots/s/fork'
-check "their names" has "$(tr '\n' ' ' < /crucible/snapshots/s/fork)" "s-1 s-2 s-3 "
-drawn=
-for f in s s-1 s-2 s-3; do
-	echo 'sleep 0.3; touch /root/stop; hostname; cat /root/generation' > /crucible/run/$f/cmd
-	check "$f goes on where it stood" has "$(cat /crucible/run/$f/wait)" "\"stdout\":\"$f\\none\\n\""
-	# What was drawn before the snapshot is in all of them; from then on no value may be in two.
-	drawn+=$(sort -u "/crucible/run/$f/fs/root/drawn")$'\n'
-done
-# shellcheck disable=SC2317 # called through check
-none_twice() { [ "$(sed '/^$/d' <<<"$drawn" | sort | uniq -c | awk '$1 == 2 || $1 == 3' | wc -l)" = 0 ]; }
-# shellcheck disable=SC2317
-all_differ() { [ "$(cat /crucible/run/s*/fs/etc/machine-id | sort -u | wc -l)" = 4 ]; }
-check "no random value was drawn twice after the snapshot" none_twice
-check "machine ids differ" all_differ
-rmdir /crucible/snapshots/s /crucible/run/s /crucible/run/s-1 /crucible/run/s-2 /crucible/run/s-3
 rmdir /crucible/run/a /crucible/run/two
 kill "$daemon"
 wait "$daemon"
