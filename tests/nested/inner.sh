@@ -29,7 +29,7 @@ echo "+cpu +memory +pids +io" > /sys/fs/cgroup/cgroup.subtree_control
 
 mkdir -p /crucible
 mkfifo ready
-libexec/crucibled --mount /crucible --store /root/nested/store --ready-fd 9 --set disk_floor_mib=64 --set memory_floor_mib=64 9> ready 2> daemon.log &
+libexec/crucibled --mount /crucible --store /root/nested/store --ready-fd 9 --set disk_floor_mib=64 --set memory_floor_mib=64 --set pool_size=0 --set warm_size=0 --set prepare=0 9> ready 2> daemon.log &
 daemon=$!
 if ! read -r _ < ready; then
 	cat daemon.log
