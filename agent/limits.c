@@ -163,6 +163,13 @@ static uint64_t smaller_limit(uint64_t a, uint64_t b)
 	return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
+/* Remember what a write that ended with @r has set. Returns @r. */
+static int set_once(int r, uint64_t value, uint64_t *set)
+{
+	*set = r < 0 ? 0 : value;
+	return r;
+}
+
 void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids,
 		      struct unenforced *u)
 {
@@ -172,20 +179,23 @@ void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_perc
 		return;
 	memory_bytes = smaller_limit(memory_bytes, l->memory_bytes);
 	pids = smaller_limit(pids, l->tasks);
-	if (l->memory && memory_bytes && write_u64(l->cmds_fd, "memory.max", memory_bytes) < 0)
+	if (l->memory && memory_bytes && memory_bytes != l->total.memory_bytes &&
+	    set_once(write_u64(l->cmds_fd, "memory.max", memory_bytes), memory_bytes, &l->total.memory_bytes) < 0)
 		unenforced_add(u, "cgroups: cannot set the memory limit of all commands");
-	if (l->pids && pids && write_u64(l->cmds_fd, "pids.max", pids) < 0)
+	if (l->pids && pids && pids != l->total.pids &&
+	    set_once(write_u64(l->cmds_fd, "pids.max", pids), pids, &l->total.pids) < 0)
 		unenforced_add(u, "cgroups: cannot set the limit of processes");
 	/* What a fork bomb leaves behind lives on when its command has ended: the next command must still be able to
 	 * begin. */
 	l->tasks_of_one = pids - pids / 8;
-	if (!l->cpu)
+	if (!l->cpu || (l->total.cpu_known && cpu_percent == l->total.cpu_percent))
 		return;
 	if (cpu_percent)
 		snprintf(text, sizeof(text), "%llu 100000", (unsigned long long)cpu_percent * 1000);
 	else
 		snprintf(text, sizeof(text), "max 100000");
-	if (write_at(l->cmds_fd, "cpu.max", text) < 0)
+	l->total.cpu_known = set_once(write_at(l->cmds_fd, "cpu.max", text), cpu_percent, &l->total.cpu_percent) == 0;
+	if (!l->total.cpu_known)
 		unenforced_add(u, "cgroups: cannot set cpu_percent");
 }
 

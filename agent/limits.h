@@ -18,12 +18,17 @@ struct limits {
 	uint64_t tasks, memory_bytes; /* what all commands together may have at most; 0: not known */
 	uint64_t tasks_of_one;	      /* what one command may have of that; 0: no limit */
 	uint64_t serial;	      /* names of command cgroups: never the same twice */
+	struct {		      /* as limits_set_total() has set it; 0: nothing yet */
+		uint64_t memory_bytes, pids, cpu_percent;
+		bool cpu_known;
+	} total;
 };
 
 /* Make `cmds` in the cgroup @g->cgroup_fd, which it must be possible to write to. Never fails: see @u. */
 void limits_init(struct limits *l, const struct guest *g, struct unenforced *u);
 void limits_fini(struct limits *l); /* kills what is left and removes `cmds` */
-/* The limits of all commands together; 0: none asked for, the guest's own reserve is kept all the same. */
+/* The limits of all commands together; 0: none asked for, the guest's own reserve is kept all the same. What is set
+ * already is not written again: a fork has what its parent had. */
 void limits_set_total(struct limits *l, uint64_t memory_bytes, uint64_t cpu_percent, uint64_t pids,
 		      struct unenforced *u);
 void limits_kill_all(struct limits *l);
