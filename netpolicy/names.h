@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which names a sandbox has resolved to which addresses: how the relay knows what a connection is meant for. Bounded:
+ * the oldest go first. Thread: netd's loop. */
+#ifndef CRUCIBLE_NETPOLICY_NAMES_H
+#define CRUCIBLE_NETPOLICY_NAMES_H
+
+#include "netpolicy/addr.h"
+#include "netpolicy/net.h"
+
+#define NAMES_MAX      4096u			/* pairs of name and address */
+#define NAMES_GRACE_NS (600ull * 1000000000ull) /* an answer is kept that long beyond its TTL: programs cache longer \
+						 */
+
+struct names;
+int names_new(struct names **ret); /* -ENOMEM */
+struct names *names_free(struct names *t);
+/* @name: net_name_normal()'s form: the name that was ASKED for, also when a CNAME led elsewhere. -ENOMEM */
+int names_add(struct names *t, const char *name, const struct net_addr *a, uint32_t ttl_s, uint64_t now_ns);
+/* The names that led to @a and are not too old, the newest first: @fn returns true to end it. */
+void names_find(const struct names *t, const struct net_addr *a, uint64_t now_ns,
+		bool (*fn)(void *arg, const char *name), void *arg);
+
+#endif
