@@ -180,6 +180,20 @@ static int set_entropy(const struct guest *g, const struct hello *h, struct err 
 	return 0;
 }
 
+/* A file in /etc that is, as profiles have it, a link to the agent's own, in memory: written there. 1: it is not. */
+static int write_own(const struct guest *g, const char *dir, const char *name, const char *text)
+{
+	char path[64], want[256], target[256];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	snprintf(want, sizeof(want), "%s/%s", g->scripts_path, name);
+	n = g->scripts_fd < 0 ? -1 : readlinkat(g->root_fd, path, target, sizeof(target));
+	if (n < 0 || (size_t)n != strlen(want) || memcmp(target, want, (size_t)n) != 0)
+		return 1;
+	return fd_replace(g->scripts_fd, name, text, strlen(text), 0444, false);
+}
+
 /* Write an id file, only if it is a file already or, with @make, nothing. No link is followed. */
 static int write_id(int root_fd, const char *path, const char *text, bool make)
 {
@@ -211,7 +225,9 @@ static void take_machine_id(const struct guest *g, const struct hello *h, struct
 			text[n++] = *p;
 	text[n++] = '\n';
 	text[n] = '\0';
-	r = write_id(g->root_fd, "etc/machine-id", text, true);
+	r = write_own(g, "etc", "machine-id", text);
+	if (r > 0)
+		r = write_id(g->root_fd, "etc/machine-id", text, true);
 	if (r < 0)
 		unenforced_add(u, "machine-id: /etc/machine-id: %s", strerror(-r));
 	/* D-Bus' own copy, where it is one: usually it is a link to the first. */
@@ -229,6 +245,15 @@ static int set_clock(const struct hello *h, struct err *e)
 	if (ahead > -CLOCK_NEAR_NS && ahead < CLOCK_NEAR_NS)
 		return 0;
 	return clock_settime(CLOCK_REALTIME, &ts) < 0 ? err_set(e, -errno, "clock: %s", strerror(errno)) : 0;
+}
+
+/* /etc/hostname as the image has it stays, unless it is the agent's own. */
+static int set_hostname_file(const struct guest *g, const struct hello *h)
+{
+	char text[HOSTNAME_MAX + 2];
+
+	snprintf(text, sizeof(text), "%s\n", h->hostname);
+	return write_own(g, "etc", "hostname", text);
 }
 
 static int set_hostname(const struct hello *h, struct err *e)
@@ -296,6 +321,8 @@ void identity_take(const struct guest *g, const struct hello *h, struct unenforc
 		take_machine_id(g, h, u);
 	if (h->hostname[0] && set_hostname(h, &e) < 0)
 		unenforced_add(u, "%s", e.msg);
+	if (h->hostname[0] && set_hostname_file(g, h) < 0)
+		unenforced_add(u, "hostname: /etc/hostname could not be written");
 	if (h->wall_ns && set_clock(h, &e) < 0)
 		unenforced_add(u, "%s", e.msg);
 	if (h->root_mib)
@@ -315,8 +342,13 @@ static int set_id(int root_fd, const char *dir_path, const char *name, const cha
 	AUTO_FD dir = -1;
 	AUTO_FD old = -1;
 	struct stat st;
-	int r = path_follow(root_fd, dir_path, resolved, &state);
+	int r;
 
+	/* Most guests have no D-Bus: one look, not a walk. */
+	snprintf(path, sizeof(path), "%s/%s", dir_path, name);
+	if (!make && path_absent(root_fd, path))
+		return 0;
+	r = path_follow(root_fd, dir_path, resolved, &state);
 	if (r < 0 || state != LINK_RESOLVED)
 		return r;
 	snprintf(path, sizeof(path), "%s%s%s", resolved, *resolved ? "/" : "", name);
@@ -360,8 +392,10 @@ static int clone_files(const struct guest *g, const struct hello *h, struct err 
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		int r = files[i].text == host && !h->hostname[0]
 				? 0
-				: set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);
+				: write_own(g, files[i].dir, files[i].name, files[i].text);
 
+		if (r > 0)
+			r = set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);
 		if (r < 0)
 			return err_set(e, r, "/%s/%s: %s", files[i].dir, files[i].name, strerror(-r));
 	}
