@@ -160,6 +160,8 @@ int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 	if (r == 0)
 		r = parse_clone(o, &h, e);
 	if (r == 0)
+		r = net_parse(o, &h.net, &h.has_net, e);
+	if (r == 0)
 		*ret = h;
 	return r;
 }
