@@ -23,6 +23,10 @@ struct guest {
 	char scripts_path[192]; /* how commands see it */
 };
 
+/* Write /etc/@name where it is, as profiles have it, a link to the agent's own file, in memory: that is replaced, the
+ * link stays. 0, 1: it is no such link and nothing was done; -errno. */
+int guest_write_own(const struct guest *g, const char *name, const char *text);
+
 /* Things that the host asked for, or counts on, and that this guest cannot keep: told in HELLO, none silently. */
 #define UNENFORCED_MAX 16
 struct unenforced {

@@ -182,20 +182,6 @@ static int set_entropy(const struct guest *g, const struct hello *h, struct err 
 	return 0;
 }
 
-/* A file in /etc that is, as profiles have it, a link to the agent's own, in memory: written there. 1: it is not. */
-static int write_own(const struct guest *g, const char *dir, const char *name, const char *text)
-{
-	char path[64], want[256], target[256];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	snprintf(want, sizeof(want), "%s/%s", g->scripts_path, name);
-	n = g->scripts_fd < 0 ? -1 : readlinkat(g->root_fd, path, target, sizeof(target));
-	if (n < 0 || (size_t)n != strlen(want) || memcmp(target, want, (size_t)n) != 0)
-		return 1;
-	return fd_replace(g->scripts_fd, name, text, strlen(text), 0444, false);
-}
-
 /* Write an id file, only if it is a file already or, with @make, nothing. No link is followed. */
 static int write_id(int root_fd, const char *path, const char *text, bool make)
 {
@@ -227,7 +213,7 @@ static void take_machine_id(const struct guest *g, const struct hello *h, struct
 			text[n++] = *p;
 	text[n++] = '\n';
 	text[n] = '\0';
-	r = write_own(g, "etc", "machine-id", text);
+	r = guest_write_own(g, "machine-id", text);
 	if (r > 0)
 		r = write_id(g->root_fd, "etc/machine-id", text, true);
 	if (r < 0)
@@ -255,7 +241,7 @@ static int set_hostname_file(const struct guest *g, const struct hello *h)
 	char text[HOSTNAME_MAX + 2];
 
 	snprintf(text, sizeof(text), "%s\n", h->hostname);
-	return write_own(g, "etc", "hostname", text);
+	return guest_write_own(g, "hostname", text);
 }
 
 static int set_hostname(const struct hello *h, struct err *e)
@@ -382,19 +368,19 @@ static int clone_files(const struct guest *g, const struct hello *h, struct err 
 	char id[34], host[HOSTNAME_MAX + 2];
 	const struct {
 		const char *dir, *name, *text;
-		bool make;
+		bool make, own;
 	} files[] = {
-		{ "etc", "machine-id", id, true },
-		{ "var/lib/dbus", "machine-id", id, false }, /* usually a link to the first */
-		{ "etc", "hostname", host, false },
+		{ "etc", "machine-id", id, true, true },
+		{ "var/lib/dbus", "machine-id", id, false, false }, /* usually a link to the first */
+		{ "etc", "hostname", host, false, true },
 	};
 
 	snprintf(id, sizeof(id), "%s\n", h->machine_id);
 	snprintf(host, sizeof(host), "%s\n", h->hostname);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		int r = files[i].text == host && !h->hostname[0]
-				? 0
-				: write_own(g, files[i].dir, files[i].name, files[i].text);
+		int r = files[i].text == host && !h->hostname[0] ? 0
+			: files[i].own				 ? guest_write_own(g, files[i].name, files[i].text)
+								 : 1;
 
 		if (r > 0)
 			r = set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);

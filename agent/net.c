@@ -182,14 +182,16 @@ static int write_resolv_conf(const struct guest *g, const struct net_config *c, 
 {
 	char gateway[INET_ADDRSTRLEN], text[64];
 	AUTO_FD etc = openat(g->root_fd, "etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	AUTO_FREE char *now = NULL;
 	int r;
 
+	snprintf(text, sizeof(text), "nameserver %s\n", inet_ntop(AF_INET, &c->gateway, gateway, sizeof(gateway)));
+	r = guest_write_own(g, "resolv.conf", text);
+	if (r < 0)
+		return err_set(e, r, "resolv.conf: %s", strerror(-r));
+	if (r == 0)
+		return 0;
 	if (etc < 0)
 		return errno == ENOENT ? 0 : err_set(e, -errno, "/etc: %s", strerror(errno));
-	snprintf(text, sizeof(text), "nameserver %s\n", inet_ntop(AF_INET, &c->gateway, gateway, sizeof(gateway)));
-	if (fd_slurp(etc, "resolv.conf", 4096, &now, NULL) == 0 && strcmp(now, text) == 0)
-		return 0;
 	r = fd_replace(etc, "resolv.conf", text, strlen(text), 0644, false);
 	return r < 0 ? err_set(e, r, "/etc/resolv.conf: %s", strerror(-r)) : 0;
 }
@@ -203,25 +205,25 @@ int net_up(struct guest *g, const struct net_config *c, struct err *e)
 
 	if (g->test)
 		return err_set(e, -ENODEV, "this agent is no guest's");
-	if (!g->net_up) {
-		r = boot_net_modules(g, e);
-		if (r < 0)
-			return r;
-		fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-		if (fd < 0)
-			return err_set(e, -errno, "socket: %s", strerror(errno));
-		index = wait_for_card(fd, e);
-		if (index < 0)
-			return index;
-		/* Nobody advertises here, and nobody else has our address. */
-		set_card_option(g, "accept_ra", "0");
-		set_card_option(g, "accept_dad", "0");
-		r = up4(fd, c, e);
-		if (r == 0)
-			r = up6(index, c, e);
-		if (r < 0)
-			return r;
-		g->net_up = true;
-	}
-	return write_resolv_conf(g, c, e);
+	if (g->net_up)
+		return 0;
+	r = boot_net_modules(g, e);
+	if (r < 0)
+		return r;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return err_set(e, -errno, "socket: %s", strerror(errno));
+	index = wait_for_card(fd, e);
+	if (index < 0)
+		return index;
+	/* Nobody advertises here, and nobody else has our address. */
+	set_card_option(g, "accept_ra", "0");
+	set_card_option(g, "accept_dad", "0");
+	r = up4(fd, c, e);
+	if (r == 0)
+		r = up6(index, c, e);
+	if (r == 0)
+		r = write_resolv_conf(g, c, e);
+	g->net_up = r == 0;
+	return r;
 }
