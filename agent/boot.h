@@ -13,6 +13,9 @@ int boot_root(struct agent *a, struct err *e);		/* the root disk becomes / (if t
 int boot_run_mounts(struct agent *a, struct err *e);	/* /dev/pts /dev/shm /run /tmp, cgroups */
 int boot_loopback(struct agent *a, struct err *e);
 
+/* Later, when there is to be a network: the files of /modules.net in the initramfs. Loaded before: 0 at once. */
+int boot_net_modules(struct guest *g, struct err *e);
+
 /* Open a device that appears when its driver has heard of it, and may say ENXIO for an instant longer: for up to 5 s.
  * The descriptor or -errno. */
 int boot_wait_open(const char *path, int flags);

@@ -18,40 +18,51 @@
 #define DEVICE_WAIT_NS 5000000000u
 
 /* Load one module, then give its pages back: nobody reads the file again. */
-static int load_module(const char *name, struct err *e)
+static int load_module(int initramfs_fd, const char *name, struct err *e)
 {
 	char path[256];
 	AUTO_FD fd = -1;
 
-	if (snprintf(path, sizeof(path), "/lib/modules/%s", name) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "lib/modules/%s", name) >= (int)sizeof(path))
 		return err_set(e, -ENAMETOOLONG, "module %s", name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = openat(initramfs_fd, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(e, -errno, "module %s: %s", name, strerror(errno));
 	if (syscall(SYS_finit_module, fd, "", 0) < 0 && errno != EEXIST)
 		return err_set(e, -errno, "module %s: %s", name, strerror(errno));
-	unlink(path);
+	unlinkat(initramfs_fd, path, 0);
 	return 0;
 }
 
 /* A kernel that has its drivers built in comes without the list. */
-int boot_modules(struct agent *a, struct err *e)
+static int load_list(int initramfs_fd, const char *list, struct err *e)
 {
 	AUTO_FREE char *order = NULL;
 	char *save;
-	int r = fd_slurp(a->guest.root_fd, "modules.order", ORDER_MAX, &order, NULL);
+	int r = fd_slurp(initramfs_fd, list, ORDER_MAX, &order, NULL);
 
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
-		return err_set(e, r, "/modules.order: %s", strerror(-r));
+		return err_set(e, r, "/%s: %s", list, strerror(-r));
 	for (char *name = strtok_r(order, "\n", &save); name; name = strtok_r(NULL, "\n", &save)) {
-		r = load_module(name, e);
+		r = load_module(initramfs_fd, name, e);
 		if (r < 0)
 			return r;
 	}
-	unlink("/modules.order");
+	unlinkat(initramfs_fd, list, 0);
 	return 0;
+}
+
+int boot_modules(struct agent *a, struct err *e)
+{
+	a->guest.initramfs_fd = fcntl(a->guest.root_fd, F_DUPFD_CLOEXEC, 3); /* the root changes, this does not */
+	return load_list(a->guest.root_fd, "modules.order", e);
+}
+
+int boot_net_modules(struct guest *g, struct err *e)
+{
+	return g->initramfs_fd < 0 ? 0 : load_list(g->initramfs_fd, "modules.net", e);
 }
 
 int boot_wait_open(const char *path, int flags)

@@ -160,6 +160,8 @@ int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e)
 	if (r == 0)
 		r = parse_clone(o, &h, e);
 	if (r == 0)
+		r = net_parse(o, &h.net, &h.has_net, e);
+	if (r == 0)
 		*ret = h;
 	return r;
 }
@@ -211,7 +213,9 @@ static void take_machine_id(const struct guest *g, const struct hello *h, struct
 			text[n++] = *p;
 	text[n++] = '\n';
 	text[n] = '\0';
-	r = write_id(g->root_fd, "etc/machine-id", text, true);
+	r = guest_write_own(g, "machine-id", text);
+	if (r > 0)
+		r = write_id(g->root_fd, "etc/machine-id", text, true);
 	if (r < 0)
 		unenforced_add(u, "machine-id: /etc/machine-id: %s", strerror(-r));
 	/* D-Bus' own copy, where it is one: usually it is a link to the first. */
@@ -229,6 +233,15 @@ static int set_clock(const struct hello *h, struct err *e)
 	if (ahead > -CLOCK_NEAR_NS && ahead < CLOCK_NEAR_NS)
 		return 0;
 	return clock_settime(CLOCK_REALTIME, &ts) < 0 ? err_set(e, -errno, "clock: %s", strerror(errno)) : 0;
+}
+
+/* /etc/hostname as the image has it stays, unless it is the agent's own. */
+static int set_hostname_file(const struct guest *g, const struct hello *h)
+{
+	char text[HOSTNAME_MAX + 2];
+
+	snprintf(text, sizeof(text), "%s\n", h->hostname);
+	return guest_write_own(g, "hostname", text);
 }
 
 static int set_hostname(const struct hello *h, struct err *e)
@@ -296,6 +309,8 @@ void identity_take(const struct guest *g, const struct hello *h, struct unenforc
 		take_machine_id(g, h, u);
 	if (h->hostname[0] && set_hostname(h, &e) < 0)
 		unenforced_add(u, "%s", e.msg);
+	if (h->hostname[0] && set_hostname_file(g, h) < 0)
+		unenforced_add(u, "hostname: /etc/hostname could not be written");
 	if (h->wall_ns && set_clock(h, &e) < 0)
 		unenforced_add(u, "%s", e.msg);
 	if (h->root_mib)
@@ -315,8 +330,13 @@ static int set_id(int root_fd, const char *dir_path, const char *name, const cha
 	AUTO_FD dir = -1;
 	AUTO_FD old = -1;
 	struct stat st;
-	int r = path_follow(root_fd, dir_path, resolved, &state);
+	int r;
 
+	/* Most guests have no D-Bus: one look, not a walk. */
+	snprintf(path, sizeof(path), "%s/%s", dir_path, name);
+	if (!make && path_absent(root_fd, path))
+		return 0;
+	r = path_follow(root_fd, dir_path, resolved, &state);
 	if (r < 0 || state != LINK_RESOLVED)
 		return r;
 	snprintf(path, sizeof(path), "%s%s%s", resolved, *resolved ? "/" : "", name);
@@ -348,20 +368,22 @@ static int clone_files(const struct guest *g, const struct hello *h, struct err 
 	char id[34], host[HOSTNAME_MAX + 2];
 	const struct {
 		const char *dir, *name, *text;
-		bool make;
+		bool make, own;
 	} files[] = {
-		{ "etc", "machine-id", id, true },
-		{ "var/lib/dbus", "machine-id", id, false }, /* usually a link to the first */
-		{ "etc", "hostname", host, false },
+		{ "etc", "machine-id", id, true, true },
+		{ "var/lib/dbus", "machine-id", id, false, false }, /* usually a link to the first */
+		{ "etc", "hostname", host, false, true },
 	};
 
 	snprintf(id, sizeof(id), "%s\n", h->machine_id);
 	snprintf(host, sizeof(host), "%s\n", h->hostname);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-		int r = files[i].text == host && !h->hostname[0]
-				? 0
-				: set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);
+		int r = files[i].text == host && !h->hostname[0] ? 0
+			: files[i].own				 ? guest_write_own(g, files[i].name, files[i].text)
+								 : 1;
 
+		if (r > 0)
+			r = set_id(g->root_fd, files[i].dir, files[i].name, files[i].text, files[i].make);
 		if (r < 0)
 			return err_set(e, r, "/%s/%s: %s", files[i].dir, files[i].name, strerror(-r));
 	}

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "agent/guest.h"
+#include "agent/net.h"
 #include "base/err.h"
 
 #define ENTROPY_BYTES 32u
@@ -21,6 +22,9 @@ struct hello {
 	size_t entropy_len;				    /* 0: none given */
 	char hostname[HOSTNAME_MAX + 1], instance[37];	    /* "": absent; instance is a uuid in lower case */
 	uint64_t root_mib, memory_bytes, cpu_percent, pids; /* 0: none */
+
+	bool has_net; /* it has a network, as in net */
+	struct net_config net;
 
 	bool clone; /* this guest was restored from a snapshot; then these are there, and all of entropy and clock */
 	char fork[37], parent[PARENT_MAX + 1], machine_id[33]; /* a uuid; "" for a nameless one; hex in lower case */

@@ -89,7 +89,8 @@ static void agent_init(struct agent *a)
 			   .disk_fd = -1,
 			   .cgroup_fd = -1,
 			   .scripts_fd = -1,
-			   .tty_fd = -1 },
+			   .tty_fd = -1,
+			   .initramfs_fd = -1 },
 		.limits = { .cmds_fd = -1 },
 	};
 }

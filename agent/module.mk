@@ -8,7 +8,8 @@ agentproto_SRCS := agent/proto.c
 LIBS += agentcore
 agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c files.c files_name.c files_io.c request.c \
 	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c exec_epoch.c freeze.c list.c record.c identity.c syncer.c reap.c session.c shutdown.c \
-	mounts.c devices.c)
+	mounts.c devices.c net.c netreset.c)
+agentcore_PKGS := libnl-3.0
 
 PROGS += crucible-agent
 crucible-agent_SRCS := agent/main.c
@@ -16,11 +17,12 @@ crucible-agent_LIBS := agentcore agentproto base
 crucible-agent_DIR := libexec
 # It must run in an initramfs, alone. A sanitizer's run-time library cannot be linked statically.
 ifneq ($(filter san tsan fuzz,$(CONFIG)),)
-crucible-agent_PKGS := json-c libarchive
+crucible-agent_PKGS := json-c libarchive libnl-3.0
 else
 crucible-agent_STATIC := yes
-crucible-agent_PKGS := json-c
-crucible-agent_LDFLAGS := -Wl,--strip-debug
+crucible-agent_PKGS := json-c libnl-3.0
+# libnl could look names up, which a static glibc warns of; nothing here does.
+crucible-agent_LDFLAGS := -Wl,--strip-debug -Wl,--no-warnings
 # Of what pkg-config names for a static libarchive, tar and gzip need these two.
 $(B)/libexec/crucible-agent: private LDFLAGS += -larchive -lacl -lz
 endif
@@ -34,17 +36,20 @@ $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
 
 # It also calls identity.c itself.
 test_agent_clone_LIBS := agentcore agentproto base
-test_agent_clone_PKGS := json-c libarchive
+test_agent_clone_PKGS := json-c libarchive libnl-3.0
 
-UNIT += test_agent_proto test_agent_parse
+UNIT += test_agent_proto test_agent_parse test_agent_net
+test_agent_net_SRCS := tests/unit/test_agent_net.c
+test_agent_net_LIBS := agentcore agentproto base
+test_agent_net_PKGS := json-c libarchive libnl-3.0
 test_agent_proto_SRCS := tests/unit/test_agent_proto.c
 test_agent_proto_LIBS := agentproto base
 test_agent_proto_PKGS := json-c
 test_agent_parse_SRCS := tests/unit/test_agent_parse.c
 test_agent_parse_LIBS := agentcore agentproto base
-test_agent_parse_PKGS := json-c libarchive
+test_agent_parse_PKGS := json-c libarchive libnl-3.0
 
 FUZZ += fuzz_agent_frame fuzz_agent_fs
 fuzz_agent_frame_SRCS := tests/fuzz/fuzz_agent_frame.c
 fuzz_agent_fs_SRCS := tests/fuzz/fuzz_agent_fs.c
-$(foreach f,fuzz_agent_frame fuzz_agent_fs,$(eval $(f)_LIBS := agentcore agentproto base)$(eval $(f)_PKGS := json-c libarchive))
+$(foreach f,fuzz_agent_frame fuzz_agent_fs,$(eval $(f)_LIBS := agentcore agentproto base)$(eval $(f)_PKGS := json-c libarchive libnl-3.0))

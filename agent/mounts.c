@@ -179,6 +179,8 @@ int boot_run_mounts(struct agent *a, struct err *e)
 		{ "cgroup2", "/sys/fs/cgroup", NOEXEC, "nsdelegate", 0755 },
 	};
 
+	int fd;
+
 	(void)e;
 	umask(0);
 	for (size_t i = 0; i < ARRAY_LEN(points); i++) {
@@ -195,6 +197,9 @@ int boot_run_mounts(struct agent *a, struct err *e)
 	a->guest.tty_fd = hold("/dev/pts", O_PATH | O_DIRECTORY);
 	a->guest.scripts_fd = hold(SCRIPTS, O_RDONLY | O_DIRECTORY);
 	snprintf(a->guest.scripts_path, sizeof(a->guest.scripts_path), "%s", SCRIPTS);
+	fd = a->guest.scripts_fd < 0 ? -1
+				     : openat(a->guest.scripts_fd, "resolv.conf", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	fd_close(&fd); /* empty while there is no network: what /etc/resolv.conf leads to */
 	if (a->guest.random_fd < 0)
 		unenforced_add(&a->unenforced, "entropy: no /dev/urandom in this guest");
 	limits_init(&a->limits, &a->guest, &a->unenforced);

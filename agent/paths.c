@@ -47,6 +47,19 @@ static int open_dir(int root_fd, const char *path)
 	return fd < 0 ? -errno : fd;
 }
 
+bool path_absent(int root_fd, const char *path)
+{
+	const struct open_how how = {
+		.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
+	};
+	int fd = (int)syscall(SYS_openat2, root_fd, path, &how, sizeof(how));
+	bool absent = fd < 0 && errno == ENOENT;
+
+	fd_close(&fd);
+	return absent;
+}
+
 int path_parent(int root_fd, const char *path, const char **ret_name)
 {
 	const char *slash = strrchr(path, '/');

@@ -38,6 +38,8 @@ static const struct bounds {
 	[AG_FROZEN] = { 4, 4 },
 	[AG_THAW] = { 0, 0 },
 	[AG_TRIM] = { 0, 0 },
+	[AG_NET] = { 2, AG_PAYLOAD_MAX },
+	[AG_NET_UP] = { 8, AG_PAYLOAD_MAX },
 };
 static_assert(ARRAY_LEN(payload_bounds) == AG_TYPE_COUNT, "a type without bounds");
 

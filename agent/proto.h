@@ -48,6 +48,9 @@ enum ag_type {
 	 *	   "hostname":"a", "instance":"uuid", "root_mib":N, "memory_bytes":N, "cpu_percent":N, "pids":N}
 	 *	  root_mib: grow the root file system to that, within its disk. The last three are limits of all
 	 *	  commands together. 0: none.
+	 *	  "net":{"address":"10.77.0.2", "prefix":24, "gateway":"10.77.0.1", "address6":"fd77::2",
+	 *	  "prefix6":64, "gateway6":"fd77::1", "mtu":1500}: it has a network; the gateway is its resolver. With
+	 *	  "clone" TCP connections of the parent are reset before anything is thawed.
 	 *	  "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex"}: this guest was
 	 *restored from a snapshot and is another one now. Before it answers, the agent, each step fatal (BYE): entropy
 	 *	  credited and the generator reseeded, machine-id (also D-Bus's copy, no link followed), hostname,
@@ -117,6 +120,10 @@ enum ag_type {
 	/* host, control: stream = request id: sync, give unused blocks back (FITRIM), drop caches; answered by SYNCED.
 	 * Before a profile's snapshot. */
 	AG_TRIM,
+	/* host, control: stream = request id: the guest gets its network: {"net":{…}} as in HELLO. Answered by NET_UP
+	 * with the same id. Once it is up, it stays so: what it may reach is the host's to decide. */
+	AG_NET,
+	AG_NET_UP, /* agent, control: {i32 0 or -errno, str words} */
 	AG_TYPE_COUNT,
 };
 

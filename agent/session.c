@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "agent/identity.h"
+#include "agent/net.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/wire.h"
@@ -84,6 +85,18 @@ static void send_bye(struct agent *a, const char *words)
 		conn_send(a->conn, CONN_CONTROL, AG_BYE, 0, 0, line, strlen(line));
 }
 
+/* What cannot be had is told, and keeps nobody from going on: less network is not less safe. Connections of the parent,
+ * whose other ends are not ours, end before a process can use one. */
+static void take_network(struct agent *a, const struct hello *h, struct unenforced *u)
+{
+	struct err e = { 0 };
+
+	if (h->clone && a->guest.net_up && net_reset_connections(&a->guest, &e) < 0)
+		unenforced_add(u, "network: %s", e.msg);
+	if (h->has_net && net_up(&a->guest, &h->net, &e) < 0)
+		unenforced_add(u, "network: %s", e.msg);
+}
+
 /* Who this guest is from now on, and only then: its processes go on. */
 static int take_identity(struct agent *a, const struct hello *h, struct unenforced *u, struct err *e)
 {
@@ -98,6 +111,7 @@ static int take_identity(struct agent *a, const struct hello *h, struct unenforc
 		execs_inherit(a->execs);
 	else if (a->freeze == FREEZE_DONE)
 		execs_detach(a->execs);
+	take_network(a, h, u);
 	r = freeze_hello_thaw(a);
 	return r < 0 ? err_set(e, r, "thaw the commands: %s", strerror(-r)) : 0;
 }
@@ -157,6 +171,28 @@ static void on_give_up(void *arg)
 	conn_retry(a->conn, CONN_BULK);
 }
 
+/* The first list of a guest that runs: answered when its card is up. */
+static int take_net(struct agent *a, const struct ag_frame *f)
+{
+	AUTO_JSON *o = NULL;
+	struct net_config c;
+	struct err e = { 0 };
+	struct buf out;
+	bool given;
+	int r = json_parse((const char *)f->payload, f->len, &o, &e);
+
+	if (r == 0)
+		r = net_parse(o, &c, &given, &e);
+	if (r < 0 || !given)
+		return -EBADMSG;
+	r = net_up(&a->guest, &c, &e);
+	buf_init(&out, 512);
+	if (wire_put_u32(&out, (uint32_t)r) == 0 && wire_put_str(&out, r < 0 ? e.msg : "") == 0)
+		conn_send(a->conn, CONN_CONTROL, AG_NET_UP, 0, f->stream, out.data, out.len);
+	buf_fini(&out);
+	return 0;
+}
+
 static int exec_frame(struct agent *a, const struct ag_frame *f)
 {
 	int r = execs_frame(a->execs, f);
@@ -191,6 +227,8 @@ static int on_control(struct agent *a, const struct ag_frame *f)
 	case AG_SYNC:
 	case AG_TRIM:
 		return syncer_request(a->syncer, f->stream, f->type == AG_TRIM);
+	case AG_NET:
+		return take_net(a, f);
 	case AG_FREEZE:
 		wire_rd_init(&r, f->payload, f->len);
 		return freeze_begin(a, wire_u32(&r));

@@ -83,8 +83,9 @@ want "the user root" test "$(id -u root)" = 0
 want "the user nobody" test "$(id -u nobody)" = 65534
 want "the user 'user'" test "$(id -u user):$(id -g user)" = 1000:1000
 want "the home of 'user'" test "$(stat -c %u:%a /home/user)" = 1000:755
-want "an empty resolv.conf" test -f /etc/resolv.conf -a ! -s /etc/resolv.conf
-want "an empty machine-id" test -f /etc/machine-id -a ! -s /etc/machine-id
+for f in resolv.conf machine-id hostname; do
+	want "a link to the agent's $f" test "$(readlink "/etc/$f")" = "/run/crucible/$f"
+done
 want "no ssh keys" test -z "$(ls /etc/ssh 2>/dev/null | grep host)"
 want "/tmp for all" test "$(stat -c %a /tmp)" = 1777
 want "writing" sh -c 'echo x >/root/x && sync && test "$(cat /root/x)" = x'

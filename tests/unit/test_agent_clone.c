@@ -218,6 +218,39 @@ static void identity_follows_no_link(void **state)
 	assert_file(h->root, "moved/dbus/machine-id", NEW_ID "\n");
 }
 
+/* The form that profiles have: links to the agent's own files, in memory. They stay links, and whoever holds the old
+ * file open sees the old text whole. Any other link is replaced or left alone, as before. */
+static void links_to_the_agents_own_stay(void **state)
+{
+	static const char *const names[] = { "machine-id", "hostname" };
+	struct host *h = *state;
+	char own[256], text[64];
+	struct stat st;
+	int old;
+
+	make_dirs(h->root);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(own, sizeof(own), "%s/run-crucible/%s", h->root, names[i]);
+		snprintf(text, sizeof(text), "etc/%s", names[i]);
+		assert_int_equal(symlink(own, at(h->root, text)), 0);
+	}
+	put_file(h->root, "run-crucible/machine-id", OLD_ID "\n");
+	old = open(at(h->root, "etc/machine-id"), O_RDONLY | O_CLOEXEC);
+	assert_true(old >= 0);
+	assert_int_equal(host_freeze(h, PATIENT), 0);
+	host_clone(h, 2, NEW_ID);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(text, sizeof(text), "etc/%s", names[i]);
+		assert_int_equal(lstat(at(h->root, text), &st), 0);
+		assert_true(S_ISLNK(st.st_mode));
+	}
+	assert_file(h->root, "run-crucible/machine-id", NEW_ID "\n");
+	assert_file(h->root, "run-crucible/hostname", "forked\n");
+	assert_int_equal(read(old, text, sizeof(text)), strlen(OLD_ID) + 1);
+	assert_memory_equal(text, OLD_ID "\n", strlen(OLD_ID) + 1);
+	close(old);
+}
+
 static off_t size_of(const struct host *h, const char *name)
 {
 	struct stat st;
@@ -662,6 +695,7 @@ int main(void)
 		WITH_AGENT(the_id_changes_once),
 		WITH_AGENT(files_of_the_identity),
 		WITH_AGENT(identity_follows_no_link),
+		WITH_AGENT(links_to_the_agents_own_stay),
 		WITH_AGENT(a_failed_step_leaves_all_frozen),
 		WITH_AGENT(inherited_commands_are_listed_and_end),
 		WITH_AGENT(many_long_names),

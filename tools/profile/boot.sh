@@ -8,7 +8,7 @@
 
 BOOT_VERSION=1
 MODULES='virtio_ring virtio virtio_mmio virtio_console virtio_blk rng-core virtio-rng'
-MODULES_NET='failover net_failover virtio_net'
+MODULES_NET='failover net_failover virtio_net inet_diag tcp_diag' # the last two: a fork's connections are reset
 
 KERNEL_PACKAGE=
 KERNEL_RELEASE=

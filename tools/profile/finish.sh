@@ -8,10 +8,11 @@ chmod 1777 /tmp /var/tmp
 chmod 0700 /root
 rm -rf /tmp/* /tmp/.[!.]* /var/tmp/* /root/.cache
 
-# Empty files: the agent and the resolver fill them in each sandbox.
-rm -f /etc/resolv.conf /etc/machine-id /var/lib/dbus/machine-id
-: >/etc/resolv.conf
-: >/etc/machine-id
+# What each sandbox has of its own is the agent's, and in memory: a fork gets it anew without waiting for the disk.
+rm -f /var/lib/dbus/machine-id
+for f in resolv.conf machine-id hostname; do
+	ln -sfn "/run/crucible/$f" "/etc/$f"
+done
 rm -f /etc/ssh/ssh_host_*
 
 # A mirror's password must not get into an image.

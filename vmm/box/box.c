@@ -270,6 +270,7 @@ void box_identity(struct box *b, struct guest_identity *ret)
 		.cpu_percent = c->cpu_percent,
 		.pids = c->pids,
 		.memory_bytes = (uint64_t)c->memory_mib << 20,
+		.net = c->net,
 	};
 }
 

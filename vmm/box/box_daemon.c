@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "base/wire.h"
 #include "vmm/box/box_priv.h"
+#include "vmm/box/guest_json.h"
 
 /* -- saying ------------------------------------------------------------------------------------ */
 
@@ -192,6 +194,23 @@ static void on_answer(void *arg, int code, const void *data, size_t len)
 	free(q);
 }
 
+/* Its answer has words of its own. */
+static void on_net(void *arg, int code, const void *data, size_t len)
+{
+	struct request *q = arg;
+	char raw[160] = "", words[160];
+	struct wire_rd r;
+
+	wire_rd_init(&r, data, code < 0 ? len : 0);
+	wire_str(&r, raw, sizeof(raw));
+	guest_words(raw, strlen(raw), words, sizeof(words));
+	if (code == 0) /* in the records from now on */
+		snprintf(q->box->config.network, sizeof(q->box->config.network), "filtered");
+	if (q->connection == q->box->connection)
+		box_reply(q->box, q->id, code, code == 0 ? "" : *words ? words : err_name(code));
+	free(q);
+}
+
 static int call_guest(struct box *b, uint32_t id, const struct box_msg *m)
 {
 	struct request *q = malloc(sizeof(*q));
@@ -204,6 +223,8 @@ static int call_guest(struct box *b, uint32_t id, const struct box_msg *m)
 		r = guest_fs(b->guest, m->fs.op, m->fs.data, m->fs.len, b->t.fs_timeout_ms, on_answer, q);
 	else if (m->type == BOX_TRIM)
 		r = guest_trim(b->guest, b->t.trim_timeout_ms, on_answer, q);
+	else if (m->type == BOX_NET)
+		r = guest_net(b->guest, b->t.net_timeout_ms, on_net, q);
 	else
 		r = guest_sync(b->guest, b->t.sync_timeout_ms, on_answer, q);
 	if (r < 0)
@@ -366,6 +387,16 @@ static void take_start(struct box *b, struct box_msg *m)
 	box_load_started(b);
 }
 
+static void take_net(struct box *b, uint32_t id, const struct box_msg *m)
+{
+	int r = b->state == BOX_READY && !b->ending ? 0 : -EBUSY;
+
+	if (r == 0 && m->net.on)
+		r = call_guest(b, id, m);
+	if (r < 0 || !m->net.on)
+		box_reply(b, id, r, r < 0 ? err_name(r) : "");
+}
+
 static void take_trim(struct box *b, uint32_t id, const struct box_msg *m)
 {
 	int r = b->state == BOX_READY && !b->ending ? call_guest(b, id, m) : -EBUSY;
@@ -434,6 +465,9 @@ static void take(struct box *b, uint32_t id, struct box_msg *m, int *fd)
 		break;
 	case BOX_TRIM:
 		take_trim(b, id, m);
+		break;
+	case BOX_NET:
+		take_net(b, id, m);
 		break;
 	default: /* BOX_FS */
 		take_fs(b, id, m);

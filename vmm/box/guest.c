@@ -115,6 +115,7 @@ static int take_control(struct guest *g, const struct ag_frame *f)
 	case AG_EXIT:
 		return guest_exec_frame(g, f);
 	case AG_SYNCED:
+	case AG_NET_UP:
 		return guest_call_answer(g, f);
 	default:
 		return -EBADMSG;

@@ -24,6 +24,7 @@ struct guest_identity { /* what HELLO tells the agent; numbers: 0 is none */
 	uint64_t memory_bytes;
 	/* It was restored from a snapshot: its parent's name, and who it is now. NULL: not. */
 	const char *clone_parent, *machine_id;
+	bool net;	/* it has a network */
 	bool rehearsal; /* restored, but it is nobody yet: another HELLO follows; file operations wait for that */
 };
 
@@ -77,6 +78,8 @@ typedef void guest_call_fn(void *arg, int code, const void *data, size_t len);
 int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t timeout_ms, guest_call_fn *fn,
 	     void *arg);
 int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg); /* the same; READY only */
+/* The network of one that has none yet; the same; data: str words. */
+int guest_net(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
 /* Give unused blocks back, drop caches; the same. */
 int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
 

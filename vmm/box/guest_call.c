@@ -13,12 +13,13 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "vmm/box/guest_json.h"
 #include "vmm/box/guest_priv.h"
 
 struct call {
 	struct call *next;
 	uint32_t id;
-	uint8_t type, op; /* AG_FS_REQ, AG_SYNC or AG_TRIM; op of the first */
+	uint8_t type, op; /* AG_FS_REQ, AG_SYNC, AG_TRIM or AG_NET; op of the first */
 	uint32_t timeout_ms;
 	uint64_t deadline_ns;
 	guest_call_fn *fn; /* NULL: overdue, answered already */
@@ -166,7 +167,8 @@ int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t
 	return 0;
 }
 
-static int small_call(struct guest *g, uint8_t type, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+static int small_call(struct guest *g, uint8_t type, const struct buf *payload, uint32_t timeout_ms, guest_call_fn *fn,
+		      void *arg)
 {
 	struct call *c, **at = &g->calls;
 	int r;
@@ -178,7 +180,7 @@ static int small_call(struct guest *g, uint8_t type, uint32_t timeout_ms, guest_
 	r = call_new(g, type, 0, NULL, 0, timeout_ms, fn, arg, &c);
 	if (r < 0)
 		return r;
-	r = guest_send(g, CHANNEL_CONTROL, type, 0, c->id, NULL, 0);
+	r = guest_send(g, CHANNEL_CONTROL, type, 0, c->id, payload ? payload->data : NULL, payload ? payload->len : 0);
 	if (r < 0) {
 		free(c);
 		return r;
@@ -193,24 +195,37 @@ static int small_call(struct guest *g, uint8_t type, uint32_t timeout_ms, guest_
 
 int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
 {
-	return small_call(g, AG_SYNC, timeout_ms, fn, arg);
+	return small_call(g, AG_SYNC, NULL, timeout_ms, fn, arg);
 }
 
 int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
 {
-	return small_call(g, AG_TRIM, timeout_ms, fn, arg);
+	return small_call(g, AG_TRIM, NULL, timeout_ms, fn, arg);
 }
 
-/* The answer's code and what follows it: AG_FS_REP begins with it, AG_SYNCED has none. */
+int guest_net(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+{
+	struct buf json;
+	int r;
+
+	buf_init(&json, AG_PAYLOAD_MAX);
+	r = guest_net_format(&json);
+	if (r == 0)
+		r = small_call(g, AG_NET, &json, timeout_ms, fn, arg);
+	buf_fini(&json);
+	return r;
+}
+
+/* The answer's code and what follows it: AG_FS_REP and AG_NET_UP begin with it, AG_SYNCED has none. */
 static int answer_of(const struct call *c, const struct ag_frame *f, int *ret_code)
 {
 	uint32_t code = 0;
 
 	if (f->type == AG_SYNCED) {
 		*ret_code = 0;
-		return c->type == AG_FS_REQ ? -EBADMSG : 0;
+		return c->type == AG_FS_REQ || c->type == AG_NET ? -EBADMSG : 0;
 	}
-	if (c->type != AG_FS_REQ || c->op != f->flags || f->len < 4)
+	if (c->type != (f->type == AG_FS_REP ? AG_FS_REQ : AG_NET) || c->op != f->flags || f->len < 4)
 		return -EBADMSG;
 	for (int i = 0; i < 4; i++)
 		code |= (uint32_t)f->payload[i] << (8 * i);
@@ -222,7 +237,7 @@ static int answer_of(const struct call *c, const struct ag_frame *f, int *ret_co
 
 int guest_call_answer(struct guest *g, const struct ag_frame *f)
 {
-	size_t head = f->type == AG_FS_REP ? 4 : 0;
+	size_t head = f->type == AG_SYNCED ? 0 : 4;
 	struct call **at = &g->calls, *c;
 	int code;
 

@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "netpolicy/net.h"
 
 #define TEXTS_MAX 32u /* of a list that the agent tells */
 
@@ -110,6 +111,36 @@ static int put_clone(struct json_object *o, const struct guest_identity *id)
 	return r == 0 ? put_text(clone, "machine_id", id->machine_id) : r;
 }
 
+static int put_net(struct json_object *o)
+{
+	static const struct {
+		const char *key, *text;
+	} texts[] = { { "address", NET_GUEST_ADDR },
+		      { "gateway", NET_HOST_ADDR },
+		      { "address6", NET_GUEST_ADDR6 },
+		      { "gateway6", NET_HOST_ADDR6 } };
+	static const struct {
+		const char *key;
+		uint64_t v;
+	} numbers[] = { { "prefix", NET_PREFIX }, { "prefix6", NET_PREFIX6 }, { "mtu", NET_MTU } };
+	struct json_object *net = json_object_new_object();
+	int r = put(o, "net", net);
+
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(texts); i++)
+		r = put_text(net, texts[i].key, texts[i].text);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(numbers); i++)
+		r = put_number(net, numbers[i].key, numbers[i].v);
+	return r;
+}
+
+int guest_net_format(struct buf *out)
+{
+	AUTO_JSON *o = json_object_new_object();
+	int r = o ? put_net(o) : -ENOMEM;
+
+	return r == 0 ? put_line(o, out) : r;
+}
+
 int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
@@ -133,6 +164,8 @@ int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct b
 		r = put_entropy(o);
 	if (r == 0 && id->clone_parent)
 		r = put_clone(o, id);
+	if (r == 0 && id->net)
+		r = put_net(o);
 	/* Last: the guest sets its clock by it. */
 	if (r == 0)
 		r = put_number(o, "wall_ns", wall_ns());

@@ -15,6 +15,8 @@ struct guest_hello_text {
 };
 void guest_hello_text_fini(struct guest_hello_text *t);
 
+/* {"net":{…}}: what is the same for every guest. -ENOMEM */
+int guest_net_format(struct buf *out);
 int guest_hello_format(const struct guest_identity *id, uint64_t epoch, struct buf *out); /* -EIO, -ENOMEM */
 int guest_hello_parse(const void *json, size_t len, struct guest_hello_text *ret);	  /* -EBADMSG */
 int guest_exec_format(const struct guest_exec_req *req, struct buf *out);		  /* -E2BIG, -ENOMEM */

@@ -139,6 +139,12 @@ static int parse_wire(const void *data, size_t len, struct box_msg *m)
 	case BOX_LOAD:
 		code = parse_load(&r, m);
 		break;
+	case BOX_NET:
+		word = wire_u8(&r);
+		m->net.on = word != 0;
+		if (word > 1)
+			return -EBADMSG;
+		break;
 	case BOX_MEMORY_AGAIN:
 	case BOX_THAW:
 	case BOX_TRIM:

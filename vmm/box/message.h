@@ -53,6 +53,9 @@ struct box_msg {
 			char snapshot[BOX_SNAPSHOT_MAX]; /* whose template; "": none */
 		} memory;
 		struct {
+			bool on;
+		} net;
+		struct {
 			uint32_t ms; /* 1 to BOX_FREEZE_MS_MAX */
 		} freeze;
 		struct {
