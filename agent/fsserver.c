@@ -38,6 +38,7 @@ struct fsserver {
 	struct msgconn *conn; /* NULL: no server */
 	pid_t pid;
 	uint16_t generation; /* of the present server's handles */
+	bool reset_due;	     /* it has not been told of its newest one: before the next request is time enough */
 
 	struct request *head, **tail;
 	size_t count;
@@ -193,6 +194,7 @@ static void server_stop(struct fsserver *s)
 	if (s->pid > 0)
 		kill(s->pid, SIGKILL); /* reaped by the loop, whenever it can die */
 	s->pid = 0;
+	s->reset_due = false; /* the next one has no handles */
 }
 
 /* A request that may be asked twice without harm. */
@@ -237,6 +239,14 @@ static void server_lost(struct fsserver *s, int reason)
 		fail_head(s, r);
 }
 
+/* It goes ahead of whatever is asked next. */
+static void tell_reset(struct fsserver *s)
+{
+	if (s->reset_due && msgconn_send(s->conn, MSG_RESET, s->generation, NULL, 0, NULL, 0) < 0)
+		server_stop(s);
+	s->reset_due = false;
+}
+
 int fsserver_request(struct fsserver *s, uint8_t op, uint32_t id, const void *data, size_t len)
 {
 	struct request *q;
@@ -244,6 +254,7 @@ int fsserver_request(struct fsserver *s, uint8_t op, uint32_t id, const void *da
 
 	if (s->count >= AG_FS_INFLIGHT_MAX)
 		return -EBADMSG;
+	tell_reset(s);
 	r = server_ready(s);
 	q = malloc(sizeof(*q) + len);
 	if (!q || r < 0) {
@@ -278,10 +289,12 @@ void fsserver_reset(struct fsserver *s)
 
 	while (s->head)
 		free(pop(s));
-	if (s->conn && (busy || msgconn_send(s->conn, MSG_RESET, (uint16_t)(s->generation + 1), NULL, 0, NULL, 0) < 0))
+	if (busy)
 		server_stop(s);
-	else if (s->conn)
-		s->generation++;
+	if (!s->conn)
+		return;
+	s->generation++;
+	s->reset_due = true;
 }
 
 bool fsserver_reaped(struct fsserver *s, pid_t pid)
@@ -294,6 +307,7 @@ bool fsserver_reaped(struct fsserver *s, pid_t pid)
 
 void fsserver_warm(struct fsserver *s)
 {
+	tell_reset(s);
 	server_ready(s);
 }
 
