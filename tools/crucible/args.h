@@ -22,6 +22,8 @@ enum opt_id {
 	OPT_VCPUS,
 	OPT_MEMORY,
 	OPT_DISK,
+	OPT_NET_ALLOW,
+	OPT_PUBLISH,
 	OPT_LIFETIME, /* --timeout of `sandbox create` */
 	OPT_NAME,
 	OPT_KEEP,

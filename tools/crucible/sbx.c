@@ -17,7 +17,8 @@
 #include "tools/crucible/follow.h"
 #include "tools/crucible/tree.h"
 
-#define ENV_TEXT_MAX (1024u * 1024)
+#define ENV_TEXT_MAX  (1024u * 1024)
+#define LIST_TEXT_MAX (64u * 1024)
 
 int sbx_id_check(const char *id, struct err *e)
 {
@@ -187,6 +188,30 @@ int sbx_set_env(struct sbx *s, const struct args_texts *env, struct err *e)
 	return r;
 }
 
+/* A list of lines, each an option of its own; all of them in one write, so that all or none are taken. */
+static int set_list(struct sbx *s, const char *path, const char *option, const struct args_texts *lines, struct err *e)
+{
+	struct buf text;
+	int r = 0;
+
+	if (!lines->n)
+		return 0;
+	buf_init(&text, LIST_TEXT_MAX);
+	for (size_t i = 0; i < lines->n && r == 0; i++) {
+		if (strchr(lines->v[i], '\n'))
+			r = err_set(e, -EINVAL, "--%s: one line each: repeat the option", option);
+		else if (buf_addf(&text, "%s\n", lines->v[i]) < 0)
+			r = err_set(e, -E2BIG, "--%s: more than %u KiB in all", option, LIST_TEXT_MAX / 1024);
+	}
+	if (r == 0) {
+		r = tree_write(s->dir, path, text.data, text.len);
+		if (r < 0)
+			tree_explain(s->dir, r, e, "%s", path);
+	}
+	buf_fini(&text);
+	return r;
+}
+
 int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
 {
 	static const struct {
@@ -222,6 +247,10 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
 		if (a->given[numbers[i].id])
 			r = set_number(s, numbers[i].path, a->number[numbers[i].id], e);
 	}
+	if (r == 0)
+		r = set_list(s, "net/allow", "net-allow", &a->texts[OPT_NET_ALLOW], e);
+	if (r == 0)
+		r = set_list(s, "net/ports", "publish", &a->texts[OPT_PUBLISH], e);
 	if (r == 0 && a->given[OPT_LIFETIME])
 		r = set_number(s, "limits/timeout_s", (a->number[OPT_LIFETIME] + 999) / 1000, e);
 	return r;

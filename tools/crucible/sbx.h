@@ -28,7 +28,8 @@ int sbx_open(int root, const char *id, struct sbx *ret, struct err *e);
  * is left then. */
 int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sbx *ret, struct err *e);
 
-/* Write the attributes that @a holds: --profile, --from or --snapshot, --vcpus, --memory, --disk, the lifetime. Errors:
+/* Write the attributes that @a holds: --profile, --from or --snapshot, --vcpus, --memory, --disk, --net-allow,
+ * --publish, the lifetime. Errors:
  * of the writes. */
 int sbx_set_up(struct sbx *s, const struct args *a, struct err *e);
 

@@ -34,7 +34,7 @@ _crucible_words() { # WORD...
 
 _crucible_options() { # COMMAND
 	local common='--mount --output --help'
-	local make='--profile --from --snapshot --vcpus --memory --disk'
+	local make='--profile --from --snapshot --vcpus --memory --disk --net-allow -p --publish'
 	local exec='--timeout --env --cwd --user --interactive --tty'
 
 	case $1 in
@@ -106,7 +106,7 @@ _crucible() {
 		_crucible_words err warn info debug
 		return
 		;;
-	--from | --vcpus | --memory | --disk | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set)
+	--from | --vcpus | --memory | --disk | --net-allow | --publish | -p | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set)
 		return
 		;;
 	esac

@@ -81,6 +81,8 @@ complete -c crucible -n '__crucible_is run "sandbox create"' -l from -x -d 'the 
 complete -c crucible -n '__crucible_is run "sandbox create"' -l snapshot -xa '(__crucible_names snapshots)' -d 'go on from a snapshot'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l vcpus -x -d 'virtual CPUs'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l memory -x -d 'memory'
+complete -c crucible -n '__crucible_is run "sandbox create"' -l net-allow -x -d 'what it may reach'
+complete -c crucible -n '__crucible_is run "sandbox create"' -s p -l publish -x -d 'a port of this host'
 complete -c crucible -n '__crucible_is run "sandbox create"' -l disk -x -d 'size of the root disk'
 complete -c crucible -n '__crucible_is "sandbox create"' -l name -x -d 'its name'
 complete -c crucible -n '__crucible_is "snapshot create"' -l wait -d 'until it is stored'
