@@ -20,7 +20,7 @@ build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev l
 run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace openssh-client xz-utils qemu-utils'
+	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl'
 
 # What `make bench` compares with; nothing else needs them, and `all` leaves them out.
 bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'

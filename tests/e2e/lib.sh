@@ -45,6 +45,9 @@ UID_BASE=$CRUCIBLE_TEST_UID_BASE
 BOUND=${CRUCIBLE_TEST_BOUND:-90}
 TICK=0.05
 REC=
+IN_NET=()         # a command that enters the daemon's network namespace (lib_net.sh)
+DAEMON_OPTIONS=() # of every daemon of this test
+AT_EXIT=()        # functions, after the daemon was stopped
 EXPECTED_ERRORS= # a regular expression for lines of level err that this test provokes
 PYTHON=/usr/bin/python3 # not a shim of a home directory: other users run it, too
 [ -x "$PYTHON" ] || PYTHON=$(command -v python3 || :)
@@ -95,11 +98,12 @@ describe() {
 }
 
 on_exit() {
-	local rc=$?
+	local rc=$? f
 
 	trap - EXIT
 	[ "$rc" -eq 0 ] || [ "$rc" -eq 77 ] || describe
 	[ -z "$DAEMON_PID" ] || stop_daemon # a failure in it is one of the test
+	for f in "${AT_EXIT[@]}"; do "$f"; done
 	[ ! -e "$DIR/.faults" ] || rc=1
 	exit "$rc"
 }
@@ -298,7 +302,7 @@ make_store() { # DIR [PROFILE…]: all that the test store has, or these
 
 daemon_command() { # OPTION…: sets COMMAND
 	COMMAND=("$LIBEXEC/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --set "cgroup=$CGROUP"
-		--set "uid_base=$UID_BASE" --set "accel=${CRUCIBLE_TEST_ACCEL:-tcg}" --set memory_floor_mib=64 "$@")
+		--set "uid_base=$UID_BASE" --set "accel=${CRUCIBLE_TEST_ACCEL:-tcg}" --set memory_floor_mib=64 "${DAEMON_OPTIONS[@]}" "$@")
 }
 
 # Starts it and returns when it serves. New sandboxes are of profile tiny.
@@ -314,7 +318,7 @@ start_daemon() { # [OPTION…]
 	mkfifo "$DIR/ready"
 	daemon_command "$@"
 	# Opening waits for the other side; a daemon that ends before it says a word gives the end of the file.
-	(cd / && exec "${COMMAND[@]}" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DAEMON_LOG" 2>&1) &
+	(cd / && exec "${IN_NET[@]}" "${COMMAND[@]}" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DAEMON_LOG" 2>&1) &
 	DAEMON_PID=$!
 	exec {ready}<"$DIR/ready"
 	read -r -t "$BOUND" -u "$ready" line || :
