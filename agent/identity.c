@@ -87,7 +87,7 @@ static int parse_instance(const char *uuid, struct hello *h, struct err *e)
 	return copy_hex(uuid, UUID_FORM, h->instance) ? 0 : err_set(e, -EINVAL, "instance: not a uuid");
 }
 
-/* {"fork":"uuid","parent":"name","machine_id":"32 hex"}; what a fork cannot do without must be there. */
+/* {"fork":"uuid","parent":"name","machine_id":"32 hex","hold":bool}; what a fork cannot do without must be there. */
 static int parse_clone(struct json_object *o, struct hello *h, struct err *e)
 {
 	const char *uuid = "", *parent = "", *machine_id = "";
@@ -101,6 +101,8 @@ static int parse_clone(struct json_object *o, struct hello *h, struct err *e)
 		r = json_get_str(clone, "parent", &parent, e);
 	if (r == 0)
 		r = json_get_str(clone, "machine_id", &machine_id, e);
+	if (r == 0)
+		r = json_get_bool(clone, "hold", &h->hold, e);
 	if (r < 0)
 		return err_wrap(e, "clone");
 	if (!copy_hex(uuid, UUID_FORM, h->fork))

@@ -28,6 +28,7 @@ struct hello {
 
 	bool clone; /* this guest was restored from a snapshot; then these are there, and all of entropy and clock */
 	char fork[37], parent[PARENT_MAX + 1], machine_id[33]; /* a uuid; "" for a nameless one; hex in lower case */
+	bool hold;					       /* a rehearsal: its commands stay frozen */
 };
 /* Errors: -EINVAL in words. Keys that are not known are passed over: a newer host may offer more than it needs. */
 int hello_parse(const void *json, size_t len, struct hello *ret, struct err *e);

@@ -32,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AG_VERSION	   2u /* the host offers [min,max], the agent answers the one it takes or ends with AG_BYE */
+#define AG_VERSION	   3u /* the host offers [min,max], the agent answers the one it takes or ends with AG_BYE */
 #define AG_HEADER_LEN	   16u
 #define AG_PAYLOAD_MAX	   (64u * 1024u)
 #define AG_WINDOW	   (256u * 1024u) /* bytes of credit of a fresh stream, each of stdin, stdout, stderr, script */
@@ -43,24 +43,34 @@
 #define AG_FS_IO_MAX	   (60u * 1024u) /* bytes of one READ or WRITE */
 
 enum ag_type {
-	/* both, control (and bulk, host only): JSON.
-	 * host:  {"version_min":1, "version_max":1, "epoch":N, "wall_ns":N, "entropy":"hex of 32 bytes",
-	 *	   "hostname":"a", "instance":"uuid", "root_mib":N, "memory_bytes":N, "cpu_percent":N, "pids":N}
-	 *	  root_mib: grow the root file system to that, within its disk. The last three are limits of all
-	 *	  commands together. 0: none.
-	 *	  "net":{"address":"10.77.0.2", "prefix":24, "gateway":"10.77.0.1", "address6":"fd77::2",
-	 *	  "prefix6":64, "gateway6":"fd77::1", "mtu":1500}: it has a network; the gateway is its resolver. With
-	 *	  "clone" TCP connections of the parent are reset before anything is thawed.
-	 *	  "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex"}: this guest was
-	 *restored from a snapshot and is another one now. Before it answers, the agent, each step fatal (BYE): entropy
-	 *	  credited and the generator reseeded, machine-id (also D-Bus's copy, no link followed), hostname,
-	 *clock, /run/crucible/fork (JSON: fork, parent, epoch). Then it thaws all commands, then it answers. agent:
-	 *{"version":2, "epoch":N, "agent":"0.1.0", "kernel":"6.1…", "boot_id":"…", "page_size":4096,
-	 *	   "shells":["/bin/sh",…], "unenforced":["…"],
-	 *	   "inherited":[{"stream":N, "pid":N, "name":"text of EXEC's name"}]}: with "clone": commands of the
-	 *epoch before that run on. Their streams stay: output comes as DATA (from byte 0 of the new epoch, credit
-	 *anew), their end as EXIT; KILL, SIGNAL and CLOSE work; what was left of timeout_ms counts; stdin is at its
-	 *end. */
+	/* both, control (and bulk, host only): JSON. The host:
+	 *
+	 *  {"version_min":3, "version_max":3, "epoch":N, "wall_ns":N, "entropy":"hex of 32 bytes", "hostname":"a",
+	 *   "instance":"uuid", "root_mib":N, "memory_bytes":N, "cpu_percent":N, "pids":N}
+	 *
+	 * root_mib: grow the root file system to that, within its disk. The last three are limits of all commands
+	 * together. 0: none. One that has a network, whose gateway is its resolver:
+	 *
+	 *   "net":{"address":"10.77.0.2", "prefix":24, "gateway":"10.77.0.1", "address6":"fd77::2", "prefix6":64,
+	 *	    "gateway6":"fd77::1", "mtu":1500}
+	 *
+	 * With "clone" TCP connections of the parent are reset before anything is thawed. A guest that was restored from a snapshot and is another one now is told by
+	 *
+	 *   "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex", "hold":true}
+	 *
+	 * Before it answers, the agent, each step fatal (BYE): entropy credited and the generator reseeded, machine-id
+	 * (also D-Bus's copy, no link followed), hostname, clock, /run/crucible/fork (JSON: fork, parent, epoch). Then
+	 * it thaws all commands, then it answers. With "hold", which may be absent, it is a rehearsal, in a frozen
+	 * guest only (BYE else): the same steps, but no limit is set, the commands stay frozen and suspended, none is
+	 * inherited, and after its answer the agent is as quiet as before. Another HELLO follows. The agent:
+	 *
+	 *  {"version":3, "epoch":N, "agent":"0.1.0", "kernel":"6.1…", "boot_id":"…", "page_size":4096,
+	 *   "shells":["/bin/sh",…], "unenforced":["…"],
+	 *   "inherited":[{"stream":N, "pid":N, "name":"text of EXEC's name"}]}
+	 *
+	 * inherited: with "clone", but not with "hold": commands of the epoch before that run on. Their streams stay:
+	 * output comes as DATA (from byte 0 of the new epoch, credit anew), their end as EXIT; KILL, SIGNAL and CLOSE
+	 * work; what was left of timeout_ms counts; stdin is at its end. */
 	AG_HELLO = 1,
 	AG_PING, /* both, control: payload <= 64 bytes, sent back as PONG */
 	AG_PONG,

@@ -63,7 +63,7 @@ static void send_hello(struct agent *a, const struct hello *h, const struct unen
 	for (size_t i = 0; list && i < u->n; i++)
 		json_object_array_add(list, json_text(u->text[i], strlen(u->text[i])));
 	json_object_object_add(o, "unenforced", list);
-	if (h->clone)
+	if (h->clone && !h->hold)
 		json_object_object_add(o, "inherited", execs_inherited(a->execs, true));
 	line = json_line(o);
 	if (line && strlen(line) > AG_PAYLOAD_MAX) { /* a thousand commands with long names */
@@ -97,12 +97,17 @@ static void take_network(struct agent *a, const struct hello *h, struct unenforc
 		unenforced_add(u, "network: %s", e.msg);
 }
 
-/* Who this guest is from now on, and only then: its processes go on. */
+/* Who this guest is from now on, and only then: its processes go on. In a rehearsal they do not. */
 static int take_identity(struct agent *a, const struct hello *h, struct unenforced *u, struct err *e)
 {
-	int r = h->clone ? identity_clone(&a->guest, h, u, e) : 0;
+	int r;
 
-	if (r < 0)
+	if (h->hold && a->freeze != FREEZE_DONE)
+		return err_set(e, -EINVAL, "clone: hold: this guest is not frozen");
+	r = h->clone ? identity_clone(&a->guest, h, u, e) : 0;
+	if (r == 0 && h->hold)
+		take_network(a, h, u);
+	if (r < 0 || h->hold)
 		return r;
 	if (!h->clone)
 		identity_take(&a->guest, h, u);
@@ -141,7 +146,8 @@ static int on_hello(void *arg, const void *json, size_t len)
 		return e.code;
 	}
 	send_hello(a, &h, &u);
-	freeze_hello_end(a);
+	if (!h.hold)
+		freeze_hello_end(a);
 	fsserver_warm(a->fs);
 	return 0;
 }

@@ -74,7 +74,8 @@ struct engine_machine {
 	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
 /* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>
- * <CPU model>", without Debian's revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL
+ * <CPU model> agent-<version of its protocol>", without Debian's revision: a security update must not lose snapshots.
+ * @ret: at least 128 bytes. -EINVAL
  */
 int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap);
 

@@ -40,6 +40,7 @@
 #include <time.h>
 #include <x86intrin.h>
 
+#include "agent/proto.h"
 #include "base/fd.h"
 
 static const char *const accel_name[] = { [ACCEL_TCG] = "tcg", [ACCEL_KVM] = "kvm" };
@@ -333,7 +334,7 @@ int engine_fingerprint(const struct engine_info *i, const struct engine_machine 
 	if (!i->version[minor] || machine_command(&generic, &c, NULL) < 0)
 		return -EINVAL;
 	minor += 1 + strcspn(i->version + minor + 1, ".");
-	n = snprintf(ret, cap, "%s-%.*s %016llx %s", i->name, (int)minor, i->version,
-		     (unsigned long long)hash_shape(&c), cpu_model[m->accel]);
+	n = snprintf(ret, cap, "%s-%.*s %016llx %s agent-%u", i->name, (int)minor, i->version,
+		     (unsigned long long)hash_shape(&c), cpu_model[m->accel], AG_VERSION);
 	return n < 0 || (size_t)n >= cap ? -EINVAL : 0;
 }

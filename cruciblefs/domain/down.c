@@ -114,6 +114,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 
 	if (s->down_pending)
 		return;
+	sandbox_ref(s); /* calls to its box end in here, and whoever made them may have the last one */
 	/* A machine that never got ready takes its waiting commands along, or the next one would fail with them for
 	 * ever. */
 	s->down_ran = s->status == SBX_READY || s->status == SBX_PAUSED;
@@ -128,10 +129,10 @@ void sandbox_down(struct sandbox *s, const char *words)
 	sandbox_changed(s);
 	if (!had_machine || !s->reg->launcher) {
 		settle_and_tell(s);
+		sandbox_unref(s);
 		return;
 	}
 	launch_uuid_encode(s->machine[0] ? s->machine : s->uuid, uuid);
-	sandbox_ref(s);
 	r = launcher_call(s->reg->launcher, LAUNCH_KILL, uuid, sizeof(uuid), NULL, 0, on_killed, s);
 	s->reg->ndowns += !r;
 	if (r < 0) {

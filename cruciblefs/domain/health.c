@@ -88,7 +88,8 @@ int registry_health_json(struct registry *r, struct buf *out)
 		json_object_object_add(pool, "size", json_object_new_int64(r->cfg->pool_size));
 		json_object_object_add(pool, "ready", json_object_new_int64(pool_ready(r)));
 		json_object_object_add(pool, "warm_size", json_object_new_int64(r->cfg->warm_size));
-		json_object_object_add(pool, "warm_ready", json_object_new_int64(warm_count(r, true)));
+		json_object_object_add(pool, "warm_ready", json_object_new_int64(warm_count(r, WARM_PREPARED, true)));
+		json_object_object_add(pool, "fork_ready", json_object_new_int64(warm_count(r, WARM_FORKED, true)));
 		json_object_object_add(o, "pool", pool);
 	}
 	return put_line(o, out);
@@ -102,12 +103,14 @@ static int metric(struct buf *out, const char *name, const char *type, const cha
 
 static int pool_metrics(struct registry *r, struct buf *out)
 {
+	const struct warm_kind *prepared = &r->warm_kinds[WARM_PREPARED], *forked = &r->warm_kinds[WARM_FORKED];
 	const struct {
 		const char *kind;
 		uint64_t ready, taken, missed;
 	} kinds[] = {
 		{ "generic", pool_ready(r), r->pool_taken, r->pool_missed },
-		{ "warm", warm_count(r, true), r->warm_taken, r->warm_missed },
+		{ "warm", warm_count(r, WARM_PREPARED, true), prepared->taken, prepared->missed },
+		{ "fork", warm_count(r, WARM_FORKED, true), forked->taken, forked->missed },
 	};
 	int k = buf_adds(out, "# HELP crucible_pool_machines Machines that wait for a sandbox.\n"
 			      "# TYPE crucible_pool_machines gauge\n");

@@ -128,6 +128,16 @@ struct sandbox {
 	bool stat_pending;
 };
 
+/* The snapshots that machines are kept warm of, warm_size of each: the profile's prepared one that was used last, and
+ * the user's that was forked last. */
+enum warm_of { WARM_PREPARED, WARM_FORKED, WARM_KINDS };
+struct warm_kind {
+	char uuid[LAUNCH_UUID_LEN + 1]; /* "": none yet */
+	uint32_t disk_mib;
+	unsigned failures;
+	uint64_t taken, missed; /* since the daemon's start, for metrics */
+};
+
 struct registry {
 	struct loop *loop;
 	struct config *cfg;
@@ -162,10 +172,8 @@ struct registry {
 	uint32_t pool_memory_mib, pool_vcpus; /* the shape that was wanted last; 0: none yet */
 	uint64_t pool_wanted_ns;	      /* when that was */
 	struct revival *revivals;	      /* all that are not let go: revive.c */
-	struct warm *warm;		      /* being warmed, or held */
-	unsigned warm_failures;
-	char warm_uuid[LAUNCH_UUID_LEN + 1]; /* the prepared snapshot that was used last; "": none yet */
-	uint32_t warm_disk_mib;
+	struct warm *warm;		      /* being warmed, or held; of both kinds */
+	struct warm_kind warm_kinds[WARM_KINDS];
 	char (*strays)[LAUNCH_UUID_LEN + 1];
 	size_t nstrays;
 	bool strays_changed;
@@ -199,7 +207,7 @@ struct registry {
 	void *on_down_arg;
 
 	uint64_t n_created, n_destroyed, n_execs, n_failed_starts; /* since the daemon's start, for metrics */
-	uint64_t pool_taken, pool_missed, warm_taken, warm_missed;
+	uint64_t pool_taken, pool_missed;
 };
 
 /* -- registry.c */

@@ -38,7 +38,8 @@ struct revival {
 	struct machine *m;    /* until it is given away */
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
-	bool hold, given, failed, let_go;
+	enum box_hold hold;
+	bool given, failed, let_go;
 	bool unreadable;	       /* revive_unreadable() */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
@@ -138,7 +139,8 @@ static bool goes_on(const struct revival *v)
 
 static void end_well(struct revival *v)
 {
-	workset_learn(v->p);
+	if (v->hold != BOX_HOLD_REHEARSED) /* it touches too little */
+		workset_learn(v->p);
 	loop_del(v->reg->loop, &v->timer);
 	v->asked++;
 	v->ops->fn(v->arg, 0, "", "");
@@ -167,7 +169,7 @@ static void on_held(void *arg, struct machine *m, bool warm)
 	if (warm)
 		end_well(v);
 	else
-		fail(v, -ETIMEDOUT, "warming it", "its first commands did not end in time");
+		fail(v, -ETIMEDOUT, "warming it", "it could not be made warm in time");
 }
 
 static void load(struct revival *v)
@@ -175,7 +177,7 @@ static void load(struct revival *v)
 	struct ask a;
 
 	ask_init(&a);
-	ask_u8(&a, v->hold);
+	ask_u8(&a, (uint8_t)v->hold);
 	ask_str(&a, v->id);
 	ask_fd(&a, v->state_fd);
 	sent(v, ask_box(v->link, BOX_LOAD, &a, on_loaded, v), "asking its box to load");

@@ -5,7 +5,7 @@
  *
  *   FIRST   template, disk, machine, state: asked for at once, awaited together
  *   SECOND  the disk announced, the memory put in place; meanwhile @has_machine
- *   THIRD   the state loaded                          -> @fn(0); with `hold` when the machine is warm and waits
+ *   THIRD   the state loaded                          -> @fn(0); with a hold when the machine is warm and waits
  *
  * The machine and its disk have one id, so that what a killed daemon leaves behind can be found (strays.c).
  * Thread: loop. Nothing blocks. */
@@ -19,7 +19,7 @@ struct revive_plan {
 	uint32_t disk_mib;
 	uint32_t cpu_percent;	 /* 0: what the vCPUs need */
 	uint64_t io_bytes_per_s; /* 0: no limit */
-	bool hold;		 /* for nobody yet: BOX_LOAD's hold */
+	enum box_hold hold;	 /* for nobody yet: BOX_LOAD's */
 };
 
 struct revive_ops {

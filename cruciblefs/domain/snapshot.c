@@ -255,6 +255,8 @@ void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char
 		log_warn("snapshot=%s uuid=%s event=not-saved error=\"%s\" next=continues", p->name, p->uuid, e.msg);
 	if (changed)
 		tell(p, NULL, events[st], words);
+	if (st == SNAPSHOT_DAMAGED)
+		warm_forget(p->reg, p);
 	snapshot_changed(p);
 }
 

@@ -131,13 +131,13 @@ void pool_drain(struct registry *r); /* warm ones, too */
 /* -- warm.c */
 struct revival;
 /* One that waits, for a sandbox with such a disk and no limits of its own; the caller's now. NULL: none. Either way
- * that is the kind that is wanted from now on. */
+ * @p is the one of its kind that is wanted from now on. */
 struct revival *warm_take(struct registry *r, struct snapshot *p, uint32_t disk_mib);
 bool warm_fill(struct registry *r); /* make one, if one is to be made; true: one is being made */
-unsigned warm_count(const struct registry *r, bool held);
+unsigned warm_count(const struct registry *r, enum warm_of kind, bool held);
 uint64_t warm_memory_mib(const struct registry *r);
-bool warm_give_up(struct registry *r); /* one of them, for its memory; false: there is none */
-void warm_forget(struct registry *r, const struct snapshot *p);
+bool warm_give_up(struct registry *r); /* one of them, for its memory, prepared ones last; false: there is none */
+void warm_forget(struct registry *r, const struct snapshot *p); /* it is gone, or damaged */
 void warm_drain(struct registry *r);
 /* -- strays.c: what the pager has to let go of, of a machine or a disk that is nobody's now */
 enum { GO_MEMORY = 1, GO_EXPORT = 2, GO_DISK = 4 };

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Machines that have been revived from a profile's prepared snapshot before anybody wants them: their commands have
- * been run once, they are frozen and paused, and what is left to do for a sandbox is to say who it is. There is one
- * kind of them at a time, of the prepared snapshot that was used last. pool.c says when one is made; they count as
- * memory that runs (start.c), and are the first to go when that is short. */
+/* Machines that have been revived from a snapshot before anybody wants them, greeted as nobody and paused: what is left
+ * to do for a sandbox is to say who it is. There are two kinds: of the profile's prepared snapshot that was used last,
+ * whose commands have been run once, too; and of the user's snapshot that was forked last, in which nothing has run
+ * (box_load.c). One that nobody forks costs nothing. Who may fork it was looked at before anybody comes here; what goes
+ * wrong here is told in the log and is nobody's.
+ *
+ * pool.c says when one is made; they count as memory that runs (start.c), and are the first to go when that is short.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
@@ -14,6 +18,7 @@
 struct warm {
 	struct registry *reg;
 	struct warm *next;
+	enum warm_of kind;
 	struct revival *v;
 	uint32_t disk_mib;
 	bool held;
@@ -38,17 +43,19 @@ static void on_end(void *arg, int code, const char *step, const char *words)
 {
 	struct warm *w = arg;
 	struct registry *r = w->reg;
+	const struct snapshot *p = revive_snapshot(w->v);
 
 	if (code == 0) {
 		w->held = true;
 		loop_del(r->loop, &w->limit);
-		r->warm_failures = 0;
+		r->warm_kinds[w->kind].failures = 0;
 		pool_fill(r); /* the next, if there is to be another */
 		return;
 	}
-	log_warn("event=warm-machine-lost step=\"%s\" error=\"%s\" next=another-is-made", step, words);
+	log_warn("snapshot=%s event=warm-machine-lost step=\"%s\" error=\"%s\" next=another-is-made",
+		 p->hidden ? p->key : p->name, step, words);
 	if (!w->held)
-		r->warm_failures++;
+		r->warm_kinds[w->kind].failures++;
 	drop(w);
 	snapshots_sweep(r);
 	pool_fill(r);
@@ -59,23 +66,28 @@ static void on_limit(void *arg)
 	on_end(arg, -ETIMEDOUT, "warming it", "it did not come to rest");
 }
 
-/* The one that was used last, while it is there; after a restart that of the defaults. */
-static struct snapshot *wanted(struct registry *r)
+/* The one that was used last, while it is there; after a restart the prepared one of the defaults, and no other. */
+static struct snapshot *wanted(struct registry *r, enum warm_of kind)
 {
-	struct snapshot *p = snapshot_by_uuid(r, r->warm_uuid);
+	struct snapshot *p = snapshot_by_uuid(r, r->warm_kinds[kind].uuid);
 	struct err e;
 
-	if (!p)
+	if (!p && kind == WARM_PREPARED)
 		p = prepared_default(r);
 	return p && !p->gone && snapshot_usable(p, &e) == 0 ? p : NULL;
 }
 
-unsigned warm_count(const struct registry *r, bool held)
+static enum warm_of kind_of(const struct snapshot *p)
+{
+	return p->hidden ? WARM_PREPARED : WARM_FORKED;
+}
+
+unsigned warm_count(const struct registry *r, enum warm_of kind, bool held)
 {
 	unsigned n = 0;
 
 	for (const struct warm *w = r->warm; w; w = w->next)
-		n += !held || w->held;
+		n += w->kind == kind && (!held || w->held);
 	return n;
 }
 
@@ -90,10 +102,14 @@ uint64_t warm_memory_mib(const struct registry *r)
 
 bool warm_give_up(struct registry *r)
 {
-	if (!r->warm)
+	struct warm *w = r->warm;
+
+	while (w && w->next && w->kind == WARM_PREPARED)
+		w = w->next;
+	if (!w)
 		return false;
 	log_info("event=warm-machine-given-up next=the-memory-is-wanted");
-	drop(r->warm);
+	drop(w);
 	return true;
 }
 
@@ -112,60 +128,85 @@ void warm_forget(struct registry *r, const struct snapshot *p)
 	}
 }
 
-bool warm_fill(struct registry *r)
+/* Those that are not what is wanted go. */
+static void keep_only(struct registry *r, enum warm_of kind, const struct snapshot *p, uint32_t disk_mib)
 {
-	static const struct revive_ops ops = { NULL, on_end };
-	struct revive_plan plan = { .p = wanted(r), .disk_mib = r->warm_disk_mib, .hold = true };
-	struct warm *w;
-	struct err e = { 0 };
-
-	if (!r->cfg->warm_size || !plan.p || r->warm_failures >= FAILURES_MAX || !registry_peers_are_up(r))
-		return false;
-	if (!plan.disk_mib)
-		plan.disk_mib = r->defaults.num[ATTR_DISK_MIB];
-	for (struct warm *next = r->warm; next;) {
-		w = next;
+	for (struct warm *w = r->warm, *next; w; w = next) {
 		next = w->next;
-		if (!w->held)
-			return true; /* one at a time: its end brings us here again */
-		if (revive_snapshot(w->v) != plan.p || w->disk_mib != plan.disk_mib)
+		if (w->kind == kind && (revive_snapshot(w->v) != p || w->disk_mib != disk_mib))
 			drop(w);
 	}
-	if (warm_count(r, false) >= r->cfg->warm_size || !start_room_for(r, plan.p->memory_mib))
-		return false;
-	w = calloc(1, sizeof(*w));
+}
+
+static bool is_making(const struct registry *r)
+{
+	for (const struct warm *w = r->warm; w; w = w->next) {
+		if (!w->held)
+			return true;
+	}
+	return false;
+}
+
+static bool make(struct registry *r, enum warm_of kind, const struct revive_plan *plan)
+{
+	static const struct revive_ops ops = { NULL, on_end };
+	struct warm *w = calloc(1, sizeof(*w));
+	struct err e = { 0 };
+
 	if (!w)
 		return false;
-	w->reg = r;
-	w->disk_mib = plan.disk_mib;
-	w->next = r->warm;
+	*w = (struct warm){ .reg = r, .next = r->warm, .kind = kind, .disk_mib = plan->disk_mib };
 	r->warm = w;
 	if (loop_timer(r->loop, now_ns() + HOLD_NS, on_limit, w, &w->limit) < 0 ||
-	    revive_begin(r, &plan, &ops, w, &w->v, &e) < 0) {
+	    revive_begin(r, plan, &ops, w, &w->v, &e) < 0) {
 		drop(w);
 		return false;
 	}
 	return true;
 }
 
+static bool fill(struct registry *r, enum warm_of kind)
+{
+	const struct warm_kind *k = &r->warm_kinds[kind];
+	struct revive_plan plan = {
+		.p = wanted(r, kind),
+		.disk_mib = k->disk_mib ? k->disk_mib : r->defaults.num[ATTR_DISK_MIB],
+		.hold = kind == WARM_PREPARED ? BOX_HOLD_WARM : BOX_HOLD_REHEARSED,
+	};
+
+	if (!plan.p || k->failures >= FAILURES_MAX)
+		return false;
+	keep_only(r, kind, plan.p, plan.disk_mib);
+	if (is_making(r))
+		return true; /* one at a time: its end brings us here again */
+	return warm_count(r, kind, false) < r->cfg->warm_size && start_room_for(r, plan.p->memory_mib) &&
+	       make(r, kind, &plan);
+}
+
+bool warm_fill(struct registry *r)
+{
+	if (!r->cfg->warm_size || !registry_peers_are_up(r))
+		return false;
+	return fill(r, WARM_PREPARED) || fill(r, WARM_FORKED);
+}
+
 struct revival *warm_take(struct registry *r, struct snapshot *p, uint32_t disk_mib)
 {
+	struct warm_kind *k = &r->warm_kinds[kind_of(p)];
 	struct warm *w = r->warm;
 	struct revival *v;
 
-	if (!p->hidden)
-		return NULL;
-	memcpy(r->warm_uuid, p->uuid, sizeof(r->warm_uuid));
-	r->warm_disk_mib = disk_mib;
-	r->warm_failures = 0;
+	memcpy(k->uuid, p->uuid, sizeof(k->uuid));
+	k->disk_mib = disk_mib;
+	k->failures = 0;
 	pool_wanted(r);
 	while (w && (!w->held || revive_snapshot(w->v) != p || w->disk_mib != disk_mib))
 		w = w->next;
 	if (!w) {
-		r->warm_missed += r->cfg->warm_size > 0;
+		k->missed += r->cfg->warm_size > 0;
 		return NULL;
 	}
-	r->warm_taken++;
+	k->taken++;
 	v = w->v;
 	w->v = NULL;
 	drop(w);

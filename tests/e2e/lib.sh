@@ -368,8 +368,9 @@ no_daemon_cgroups() {
 	[ -z "$(daemon_cgroups)" ]
 }
 
-# The machines that have cgroups (pager and store have some, too), and how many of them wait by default: pool_size and warm_size.
-POOL=3
+# The machines that have cgroups (pager and store have some, too), and how many of them wait by default at most: pool_size, and warm_size twice
+# once a snapshot was forked.
+POOL=4
 machines() {
 	find /sys/fs/cgroup -maxdepth 3 -type d -path "*crucible-$CGROUP/????????-????-4*" -regex '.*/[0-9a-f-]+' -printf '%f\n' 2>/dev/null | sort -u || :
 }

@@ -13,7 +13,7 @@
 static struct box {
 	int fd; /* 0: a free place; they are never 0 */
 	char machine[LAUNCH_UUID_LEN + 1];
-	bool frozen, started, restores, loaded, ready;
+	bool frozen, started, restores, held, loaded, ready;
 	bool memory, template;		    /* MEMORY came; with a template */
 	char snapshot[LAUNCH_UUID_LEN + 1]; /* whose */
 	bool gone;
@@ -149,6 +149,15 @@ static void maybe_ready(struct box *x)
 	state(x, BOX_READY, "");
 }
 
+static void event(struct box *x, const char *json)
+{
+	struct buf b;
+
+	begin(&b);
+	buf_adds(&b, json);
+	say(x, BOX_EVENT, 0, &b, NULL, 0);
+}
+
 static void run_command(struct box *x, const struct msg *m)
 {
 	struct wire_rd r;
@@ -222,6 +231,9 @@ static void answer(struct box *x, uint16_t type, uint32_t id)
 		close(fds[i]);
 	if (code == 0 && type == BOX_LOAD) {
 		x->loaded = true;
+		if (x->held && !x->started)
+			event(x, fakes.not_warm ? "{\"event\":\"held\",\"warm\":false}"
+						: "{\"event\":\"held\",\"warm\":true}");
 		maybe_ready(x);
 	}
 }
@@ -247,6 +259,12 @@ static void take(struct box *x, struct msg *m)
 			wire_str(&r, x->snapshot, sizeof(x->snapshot));
 	} else if (m->type == BOX_FREEZE && m->nfds && !fakes.no_state) {
 		assert(syscall(SYS_write, m->fds[0], "STATE", 5ul) == 5); /* not write(), which is made to fail */
+	} else if (m->type == BOX_LOAD) {
+		uint8_t hold = wire_u8(&r);
+
+		assert(hold < BOX_HOLD_COUNT);
+		fakes.holds[hold]++;
+		x->held = hold != BOX_HOLD_NOT;
 	} else if (m->type == BOX_EXEC && fakes.runs_commands) {
 		run_command(x, m);
 	} else if (m->type == BOX_VM && wire_u8(&r) == BOX_VM_STOP) {

@@ -32,16 +32,18 @@ struct fakes {
 	int refuse[FAKE_COUNT][FAKE_TYPES]; /* -errno for each request of that type; 0: none */
 	bool hold[FAKE_COUNT][FAKE_TYPES];  /* the answer waits for fakes_answer() */
 	unsigned asked[FAKE_COUNT][FAKE_TYPES];
-	bool away[FAKE_COUNT];	 /* of the pager or the store: does not come up by itself */
-	const char *degraded[2]; /* and why; NULL: "" */
-	bool silent;		 /* boxes do not say READY by themselves */
-	bool no_uffd;		 /* engines have no userfaultfd */
-	bool no_state;		 /* engines write none when they are frozen */
-	bool runs_commands;	 /* boxes run and end each at once */
-	char trace[32768];	 /* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */
-	char last_json[2048];	 /* of STORE_INGEST, or of BOX_START */
-	char last_text[4][64];	 /* the strings of what the pager was asked last */
-	uint64_t last_budget;	 /* of CONFIG */
+	bool away[FAKE_COUNT];		/* of the pager or the store: does not come up by itself */
+	const char *degraded[2];	/* and why; NULL: "" */
+	bool silent;			/* boxes do not say READY by themselves */
+	bool no_uffd;			/* engines have no userfaultfd */
+	bool no_state;			/* engines write none when they are frozen */
+	bool runs_commands;		/* boxes run and end each at once */
+	bool not_warm;			/* boxes that are to be held are, but not warm */
+	unsigned holds[BOX_HOLD_COUNT]; /* of each BOX_LOAD */
+	char trace[32768];		/* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */
+	char last_json[2048];		/* of STORE_INGEST, or of BOX_START */
+	char last_text[4][64];		/* the strings of what the pager was asked last */
+	uint64_t last_budget;		/* of CONFIG */
 	size_t nset[FAKE_SET_COUNT];
 	char set[FAKE_SET_COUNT][64][LAUNCH_UUID_LEN + 1];
 };

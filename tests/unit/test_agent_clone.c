@@ -21,6 +21,7 @@
 #define PATIENT 10000u
 #define OLD_ID	"0123456789abcdef0123456789abcdef"
 #define NEW_ID	"fedcba9876543210fedcba9876543210"
+#define NO_ID	"00000000000000000000000000000000"
 
 static void need_cgroups(const struct host *h)
 {
@@ -109,11 +110,28 @@ static bool printed_new_id(struct host *h, void *arg)
 	return text && strstr(text, " " NEW_ID "\n");
 }
 
+/* HELLO with "hold": afterwards the agent is as quiet as it was. */
+static void rehearse(struct host *h, uint64_t epoch)
+{
+	char members[512];
+
+	snprintf(members, sizeof(members),
+		 "\"hostname\":\"nobody\",\"entropy\":\"%064d\",\"root_mib\":1,"
+		 "\"clone\":{\"fork\":\"" CLONE_FORK "\",\"machine_id\":\"" NO_ID "\",\"hold\":true}",
+		 7);
+	host_clone_send(h, epoch, members);
+	host_clone_wait(h);
+	h->silent = true;
+	assert_false(json_object_object_get_ex(h->hello, "inherited", NULL));
+	assert_int_equal(number(h->hello, "epoch"), (int64_t)epoch);
+	assert_file(h->root, "etc/machine-id", NO_ID "\n");
+	host_pump(h, 50);
+}
+
 /* Counted lines, each with the machine's id, over both epochs: none is lost or repeated, and the id changes once. This
  * is what a process that draws random numbers in a loop sees: it does not run while the guest is nobody. */
-static void the_id_changes_once(void **state)
+static void the_id_changes_once_after(struct host *h, unsigned rehearsals)
 {
-	struct host *h = *state;
 	char script[512], *text, *p, *line;
 	bool renewed = false;
 	long n = 0;
@@ -129,7 +147,10 @@ static void the_id_changes_once(void **state)
 	assert_int_equal(host_freeze(h, PATIENT), 0);
 	text = strdup(buf_str(&c->out));
 	assert_null(strstr(text, NEW_ID));
-	host_clone(h, 2, NEW_ID);
+	for (unsigned i = 0; i < rehearsals; i++)
+		rehearse(h, 2 + i);
+	host_clone(h, 2 + rehearsals, NEW_ID);
+	assert_int_equal(count_inherited(h), 1);
 	host_until(h, printed_new_id, c); /* after what stood in the pipe */
 	kill_and_wait(h, c);		  /* its count is that of the new epoch */
 	assert_true(asprintf(&p, "%s%s", text, buf_str(&c->out)) > 0);
@@ -142,6 +163,62 @@ static void the_id_changes_once(void **state)
 	}
 	free(text);
 	assert_true(renewed);
+}
+
+static void the_id_changes_once(void **state)
+{
+	the_id_changes_once_after(*state, 0);
+}
+
+/* The process does not see that one, however often, and is still there to be inherited. */
+static void a_rehearsal_shows_nothing(void **state)
+{
+	the_id_changes_once_after(*state, 2);
+}
+
+/* Without commands, and so without cgroups, too; what came before is answered after it. */
+static void a_rehearsal_changes_the_files(void **state)
+{
+	struct host *h = *state;
+	struct buf args;
+
+	make_dirs(h->root);
+	put_file(h->root, "etc/machine-id", OLD_ID "\n");
+	put_file(h->root, "etc/hostname", "parent\n");
+	assert_int_equal(host_freeze(h, PATIENT), 0);
+	rehearse(h, 5);
+	assert_file(h->root, "etc/hostname", "nobody\n");
+	host_clone(h, 6, NEW_ID);
+	assert_file(h->root, "etc/machine-id", NEW_ID "\n");
+	assert_file(h->root, "etc/hostname", "forked\n");
+	assert_string_equal(cmd_out(sh(h, "echo x")), "x\n");
+	put_args(&args, "s", "");
+	assert_int_equal(fs_call(h, AG_FS_GETATTR, &args)->code, 0);
+	/* A fork of that fork. */
+	assert_int_equal(host_freeze(h, PATIENT), 0);
+	rehearse(h, 7);
+	host_clone(h, 8, OLD_ID);
+	assert_file(h->root, "etc/machine-id", OLD_ID "\n");
+}
+
+/* Its commands end in a rehearsal, and are told of in the epoch of whoever it becomes. */
+static void an_end_in_a_rehearsal_is_told_after_it(void **state)
+{
+	struct host *h = *state;
+	struct cmd *c;
+
+	need_cgroups(h);
+	make_dirs(h->root);
+	c = cmd_open(h, "{\"argv\":[\"sh\",\"-c\",\"echo $$; exec sleep 60\"],\"timeout_ms\":500}");
+	while (c->out.len < 2)
+		host_pump(h, 100);
+	assert_int_equal(host_freeze(h, PATIENT), 0);
+	rehearse(h, 2);
+	host_pump(h, 600); /* its time is over in here */
+	rehearse(h, 3);
+	host_clone(h, 4, NEW_ID);
+	cmd_wait(h, c);
+	assert_string_equal(cmd_str(c, "signal"), "SIGKILL");
 }
 
 static void files_of_the_identity(void **state)
@@ -285,6 +362,7 @@ static void a_failed_step_leaves_all_frozen(void **state)
 		{ "\"entropy\":\"0000000000000000000000000000000000000000000000000000000000000000\",\"hostname\":\"x\","
 		  "\"clone\":{\"fork\":\"" CLONE_FORK "\",\"machine_id\":\"" NEW_ID "\"}",
 		  "hello: clone: /etc/machine-id: " },
+		{ "\"clone\":{\"fork\":\"" CLONE_FORK "\",\"machine_id\":\"" NEW_ID "\",\"hold\":1}", "hold" },
 	};
 	struct host *h = *state;
 	char script[256];
@@ -563,7 +641,7 @@ static void clone_without_freeze(void **state)
 		host_pump(h, 100);
 	snprintf(
 		json, sizeof(json),
-		"{\"version_min\":2,\"version_max\":2,\"epoch\":2,\"wall_ns\":1,\"entropy\":\"%064d\",\"clone\":{\"fork\":"
+		"{\"version_min\":3,\"version_max\":3,\"epoch\":2,\"wall_ns\":1,\"entropy\":\"%064d\",\"clone\":{\"fork\":"
 		"\"" CLONE_FORK "\",\"machine_id\":\"" NEW_ID "\"}}",
 		1);
 	json_object_put(h->hello);
@@ -577,6 +655,23 @@ static void clone_without_freeze(void **state)
 	assert_int_equal(count_inherited(h), 0);
 	assert_file(h->root, "etc/machine-id", NEW_ID "\n");
 	assert_string_equal(cmd_out(sh(h, "echo x")), "x\n");
+}
+
+static void hold_without_freeze(void **state)
+{
+	struct host *h = *state;
+	char members[512];
+
+	make_dirs(h->root);
+	put_file(h->root, "etc/machine-id", OLD_ID "\n");
+	snprintf(members, sizeof(members),
+		 "\"entropy\":\"%064d\",\"clone\":{\"fork\":\"" CLONE_FORK "\",\"machine_id\":\"" NEW_ID
+		 "\",\"hold\":true}",
+		 7);
+	host_clone_send(h, 2, members);
+	host_until(h, said_bye, NULL);
+	assert_non_null(strstr(buf_str(&h->bye), "clone: hold: this guest is not frozen"));
+	assert_file(h->root, "etc/machine-id", OLD_ID "\n");
 }
 
 /* -- the machine's own -------------------------------------------------------------- */
@@ -693,6 +788,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WITH_AGENT(the_id_changes_once),
+		WITH_AGENT(a_rehearsal_shows_nothing),
+		WITH_AGENT(a_rehearsal_changes_the_files),
+		WITH_AGENT(an_end_in_a_rehearsal_is_told_after_it),
 		WITH_AGENT(files_of_the_identity),
 		WITH_AGENT(identity_follows_no_link),
 		WITH_AGENT(links_to_the_agents_own_stay),
@@ -708,6 +806,7 @@ int main(void)
 		WITH_AGENT(handles_of_the_older_epoch_ESTALE),
 		WITH_AGENT(half_a_frame_of_the_parent),
 		WITH_AGENT(clone_without_freeze),
+		WITH_AGENT(hold_without_freeze),
 		ALONE(entropy_and_host_name_are_set),
 		ALONE(no_generator_ENOENT),
 		ALONE(no_place_for_the_marker_ENOENT),

@@ -428,7 +428,7 @@ static bool has_hello(struct host *h, void *arg)
 void host_hello(struct host *h, uint64_t epoch)
 {
 	char json[128];
-	int n = snprintf(json, sizeof(json), "{\"version_min\":2,\"version_max\":2,\"epoch\":%llu,\"wall_ns\":%llu}",
+	int n = snprintf(json, sizeof(json), "{\"version_min\":3,\"version_max\":3,\"epoch\":%llu,\"wall_ns\":%llu}",
 			 (unsigned long long)epoch, (unsigned long long)wall_ns());
 
 	json_object_put(h->hello);
@@ -474,7 +474,7 @@ void host_thaw(struct host *h)
 void host_clone_send(struct host *h, uint64_t epoch, const char *members)
 {
 	char json[1024];
-	int n = snprintf(json, sizeof(json), "{\"version_min\":2,\"version_max\":2,\"epoch\":%llu,\"wall_ns\":%llu,%s}",
+	int n = snprintf(json, sizeof(json), "{\"version_min\":3,\"version_max\":3,\"epoch\":%llu,\"wall_ns\":%llu,%s}",
 			 (unsigned long long)epoch, (unsigned long long)wall_ns(), members);
 
 	json_object_put(h->hello);

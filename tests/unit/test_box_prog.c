@@ -237,7 +237,7 @@ static void test_restore(void **state)
 	r->inherited = "[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]";
 	rig_begin(r);
 	assert_int_equal(rig_reply(r, rig_ask_memory(r, true), NULL, NULL), 0);
-	assert_int_equal(rig_reply(r, rig_ask_load(r, true), NULL, NULL), 0);
+	assert_int_equal(rig_reply(r, rig_ask_load(r, BOX_HOLD_WARM), NULL, NULL), 0);
 	UNTIL(r, rig_event(r, "{\"event\":\"held\",\"warm\":true}"));
 	print_message("pooled and held: %ld KiB anonymous\n", proc_number(r->pid, "smaps_rollup", "Anonymous:"));
 	rig_send_start(r);

@@ -44,7 +44,7 @@ static int reply_of(struct rig *r, uint32_t id, const char *part)
 	return code;
 }
 
-static void load(struct rig *r, bool hold)
+static void load(struct rig *r, enum box_hold hold)
 {
 	assert_int_equal(reply_of(r, rig_ask_memory(r, true), ""), 0);
 	assert_int_equal(reply_of(r, rig_ask_load(r, hold), ""), 0);
@@ -52,13 +52,18 @@ static void load(struct rig *r, bool hold)
 	assert_string_equal(r->loaded, "DEVICES");
 }
 
-static struct rig *held(void)
+static struct rig *held_so(enum box_hold hold)
 {
 	struct rig *r = pooled();
 
-	load(r, true);
+	load(r, hold);
 	UNTIL(r, rig_event(r, "\"held\""));
 	return r;
+}
+
+static struct rig *held(void)
+{
+	return held_so(BOX_HOLD_WARM);
 }
 
 static void settle(struct rig *r)
@@ -93,6 +98,16 @@ static void is_live(struct rig *r)
 	record_text(r, n, "stdout", "well");
 }
 
+/* What it was told last is no identity of anybody. */
+static void is_nobody(struct rig *r)
+{
+	assert_true(hello_has(r, "\"clone\":{\"fork\":\"00000000-0000-0000-0000-000000000000\",\"parent\":\"\","
+				 "\"machine_id\":\"00000000000000000000000000000000\",\"hold\":true}"));
+	assert_true(hello_has(r, "\"hostname\":\"nobody\""));
+	assert_true(hello_has(r, "\"entropy\""));
+	assert_true(hello_has(r, "\"memory_bytes\":0"));
+}
+
 static struct box_hello said_hello(struct rig *r, size_t nth)
 {
 	struct box_hello h = { 0 };
@@ -122,7 +137,7 @@ static void test_pooled(void **state)
 	assert_int_equal(rig_accept(r, 1, 0), -ENOTCONN);
 	assert_int_equal(rig_vm(r, BOX_VM_PAUSE, 0), -ENOTCONN);
 	assert_int_equal(reply_of(r, rig_ask_freeze(r, 100), ""), -ENOTCONN);
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_traced(r, "memory assign load ");
 	settle(r);
 	rig_traced(r, ""); /* nothing more before START */
@@ -158,7 +173,7 @@ static void test_snapshot_of_a_restored_one(void **state)
 	struct rig *r = pooled();
 
 	(void)state;
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	is_live(r);
 	buf_reset(&r->trace);
@@ -166,7 +181,7 @@ static void test_snapshot_of_a_restored_one(void **state)
 	assert_int_equal(reply_of(r, rig_ask_memory(r, true), ""), 0);
 	assert_int_equal(reply_of(r, rig_request(r, BOX_THAW, NULL, 0), ""), 0);
 	rig_traced(r, "freeze pause save memory resume thaw ");
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "loaded already"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "loaded already"), -EBUSY);
 	is_live(r);
 	rig_free(r);
 }
@@ -184,7 +199,7 @@ static void test_before_the_monitor_is_up(void **state)
 	assert_int_equal(r->mem_orders, 0);
 	rig_engine_up(r);
 	assert_int_equal(reply_of(r, memory, ""), 0);
-	load_id = rig_ask_load(r, false);
+	load_id = rig_ask_load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	assert_int_equal(reply_of(r, load_id, ""), 0);
 	is_live(r);
@@ -197,18 +212,18 @@ static void test_load_refused(void **state)
 	uint32_t first;
 
 	(void)state;
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "memory is not in place"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "memory is not in place"), -EBUSY);
 	assert_int_equal(reply_of(r, rig_ask_memory(r, false), ""), 0);
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "memory is not in place"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "memory is not in place"), -EBUSY);
 	assert_int_equal(reply_of(r, rig_ask_memory(r, true), ""), 0);
 	assert_int_equal(reply_of(r, rig_request(r, BOX_LOAD, "\0\1\0\0\0x", 6), "no file"), -EBADMSG);
 	r->op_refuse[OP_ASSIGN] = -EBUSY;
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "disk could not be assigned"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "disk could not be assigned"), -EBUSY);
 	r->op_refuse[OP_ASSIGN] = 0;
 	r->op_hang[OP_LOAD] = true;
-	first = rig_ask_load(r, false);
+	first = rig_ask_load(r, BOX_HOLD_NOT);
 	UNTIL(r, r->ops[OP_LOAD] == 1);
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "loaded already"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "loaded already"), -EBUSY);
 	assert_int_equal(reply_of(r, rig_ask_memory(r, true), "before a load"), -EBUSY);
 	rig_engine_answers(r);
 	assert_int_equal(reply_of(r, first, ""), 0);
@@ -236,7 +251,8 @@ static void test_load_fails(void **state)
 		}
 		r->op_fail[cases[i & 1].op] = -EIO;
 		assert_int_equal(reply_of(r, rig_ask_memory(r, true), ""), 0);
-		assert_int_equal(reply_of(r, rig_ask_load(r, i & 2), cases[i & 1].words), -EIO);
+		assert_int_equal(reply_of(r, rig_ask_load(r, i & 2 ? BOX_HOLD_WARM : BOX_HOLD_NOT), cases[i & 1].words),
+				 -EIO);
 		gone_with(r, cases[i & 1].words);
 		if (n)
 			record_holds(r, n, "error", "never began: ");
@@ -247,7 +263,7 @@ static void test_load_fails(void **state)
 
 static void test_resume_fails(void **state)
 {
-	for (int hold = 0; hold < 2; hold++) {
+	for (enum box_hold hold = 0; hold < BOX_HOLD_COUNT; hold++) {
 		struct rig *r = pooled();
 
 		(void)state;
@@ -293,7 +309,7 @@ static void test_clone_does_not_answer(void **state)
 	(void)state;
 	r->config.boot_timeout_s = 1;
 	r->hello_silent = true;
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	gone_with(r, "not ready after 1 s (stage: greeted as a clone)");
 	rig_free(r);
@@ -306,7 +322,7 @@ static void test_clone_refuses(void **state)
 
 	(void)state;
 	r->hello_silent = true;
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	UNTIL(r, r->hellos == 2);
 	agent_frame(r, 0, AG_BYE, 0, 0, bye, strlen(bye));
@@ -354,7 +370,7 @@ static void test_daemon_back_while_pooled(void **state)
 	(void)state;
 	r->tuning.reconnect_ms = 1;
 	rig_begin(r);
-	load(r, true);
+	load(r, BOX_HOLD_WARM);
 	UNTIL(r, rig_event(r, "\"held\""));
 	rig_daemon_leaves(r);
 	settle(r);
@@ -371,6 +387,31 @@ static void test_daemon_back_while_pooled(void **state)
 }
 
 /* -- warm and held ----------------------------------------------------------------------------- */
+
+static struct fake_exec *heir(struct rig *r, uint32_t stream)
+{
+	struct fake_exec *x = calloc(1, sizeof(*x));
+
+	*x = (struct fake_exec){ .next = r->execs,
+				 .rig = r,
+				 .stream = stream,
+				 .credit = { AG_WINDOW, AG_WINDOW },
+				 .whole = true,
+				 .begun = true };
+	buf_init(&x->json, 16);
+	buf_init(&x->script, 16);
+	buf_init(&x->in, 16);
+	r->execs = x;
+	return x;
+}
+
+static void answers_hello(struct rig *r)
+{
+	static const char json[] = "{\"version\":3,\"epoch\":1}";
+
+	r->seq[0] = r->seq[1] = 0;
+	agent_frame(r, 0, AG_HELLO, 0, 0, json, strlen(json));
+}
 
 static void only_the_console(struct rig *r)
 {
@@ -391,9 +432,9 @@ static void test_held(void **state)
 	char moved[220];
 
 	(void)state;
-	rig_traced(r, "memory assign load resume hello freeze pause ");
+	rig_traced(r, "memory assign load resume hello freeze rehearsal pause ");
 	assert_true(rig_event(r, "{\"event\":\"held\",\"warm\":true}"));
-	assert_false(hello_has(r, "\"clone\""));
+	is_nobody(r);
 	assert_int_equal(r->nexecs, 1);
 	assert_int_equal(rig_count(r, BOX_DONE), 0);
 	assert_int_equal(r->state, -1);
@@ -405,6 +446,92 @@ static void test_held(void **state)
 	is_live(r);
 	rig_traced(r, "resume clone ");
 	assert_int_equal(rename(moved, r->dir), 0);
+	rig_free(r);
+}
+
+/* One of a user's snapshot: nothing is run in it, and it is not thawed. */
+static void test_rehearsed(void **state)
+{
+	struct rig *r = held_so(BOX_HOLD_REHEARSED);
+
+	(void)state;
+	rig_traced(r, "memory assign load resume rehearsal pause ");
+	assert_true(rig_event(r, "{\"event\":\"held\",\"warm\":true}"));
+	is_nobody(r);
+	assert_int_equal(r->nexecs, 0);
+	assert_int_equal(r->state, -1);
+	only_the_console(r);
+	r->inherited = "[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]";
+	heir(r, 5);
+	rig_send_start(r);
+	is_live(r);
+	rig_traced(r, "resume clone ");
+	assert_int_equal(r->nexecs, 1); /* is_live()'s own */
+	rig_free(r);
+}
+
+/* What the agent tells of commands in a rehearsal is not believed: they are adopted at the greeting, once. */
+static void test_a_rehearsal_inherits_nothing(void **state)
+{
+	struct rig *r = pooled();
+
+	(void)state;
+	r->inherited = "[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]";
+	load(r, BOX_HOLD_REHEARSED);
+	UNTIL(r, rig_event(r, "\"held\""));
+	only_the_console(r);
+	heir(r, 5);
+	rig_send_start(r);
+	is_live(r);
+	rig_free(r);
+}
+
+static void test_start_while_it_rehearses(void **state)
+{
+	/* Being resumed; in the rehearsal; being paused; and the last with a pause that fails. */
+	for (int step = 0; step < 4; step++) {
+		struct rig *r = fresh();
+
+		(void)state;
+		r->op_hang[OP_RESUME] = step == 0;
+		r->rehearsal_silent = step == 1;
+		r->op_hang[OP_PAUSE] = step >= 2;
+		r->op_fail[OP_PAUSE] = step == 3 ? -ETIMEDOUT : 0;
+		rig_begin(r);
+		load(r, BOX_HOLD_REHEARSED);
+		UNTIL(r, step == 0 ? r->ops[OP_RESUME] == 1 : step == 1 ? r->hellos == 2 : r->ops[OP_PAUSE] == 1);
+		rig_send_start(r);
+		UNTIL(r, rig_count(r, BOX_HELLO) == 2);
+		r->op_hang[OP_RESUME] = r->op_hang[OP_PAUSE] = false;
+		if (step == 1)
+			answers_hello(r);
+		else
+			rig_engine_answers(r);
+		is_live(r);
+		assert_string_equal(strstr(buf_str(&r->trace), "resume "),
+				    step == 0	? "resume clone "
+				    : step == 1 ? "resume rehearsal clone "
+				    : step == 2 ? "resume rehearsal pause resume clone "
+						: "resume rehearsal pause clone ");
+		assert_int_equal(r->nexecs, 1); /* is_live()'s own */
+		rig_free(r);
+	}
+}
+
+/* The agent refuses, or is not there any more: the machine is lost, nobody's yet. */
+static void test_rehearsal_refused(void **state)
+{
+	static const char bye[] = "{\"error\":\"hello: clone: hold: this guest is not frozen\"}";
+	struct rig *r = pooled();
+
+	(void)state;
+	r->rehearsal_silent = true;
+	load(r, BOX_HOLD_REHEARSED);
+	UNTIL(r, r->hellos == 2);
+	r->seq[0] = r->seq[1] = 0;
+	agent_frame(r, 0, AG_BYE, 0, 0, bye, strlen(bye));
+	gone_with(r, "the guest was lost: hello: clone: hold: this guest is not frozen");
+	assert_false(rig_event(r, "\"held\""));
 	rig_free(r);
 }
 
@@ -459,7 +586,7 @@ static void test_held_though_not_warm(void **state)
 		if (how == 3)
 			r->op_fail[OP_PAUSE] = -ETIMEDOUT;
 		rig_begin(r);
-		load(r, true);
+		load(r, BOX_HOLD_WARM);
 		UNTIL(r, rig_event(r, "\"held\""));
 		assert_int_equal(rig_event(r, "\"warm\":true"), how > 1);
 		r->on_exec = run_at_once;
@@ -474,8 +601,8 @@ static void test_held_though_not_warm(void **state)
 
 static void test_start_while_it_is_being_warmed(void **state)
 {
-	/* Resumed; greeted; its commands run, and end when killed; do not; being frozen; being paused. */
-	for (int step = 0; step < 6; step++) {
+	/* Resumed; greeted; its commands run, and end when killed; do not; being frozen; being paused; rehearsing. */
+	for (int step = 0; step < 7; step++) {
 		struct rig *r = fresh();
 
 		(void)state;
@@ -486,12 +613,14 @@ static void test_start_while_it_is_being_warmed(void **state)
 		r->obeys = step != 3;
 		r->freeze_silent = step == 4;
 		r->op_hang[OP_PAUSE] = step == 5;
+		r->rehearsal_silent = step == 6;
 		rig_begin(r);
-		load(r, true);
+		load(r, BOX_HOLD_WARM);
 		UNTIL(r, step == 0   ? r->ops[OP_RESUME] == 1
 			 : step == 1 ? r->hellos == 2
 			 : step < 4  ? r->nexecs == 1
 			 : step == 4 ? strstr(buf_str(&r->trace), "freeze ") != NULL
+			 : step == 6 ? strstr(buf_str(&r->trace), "rehearsal ") != NULL
 				     : r->ops[OP_PAUSE] == 1);
 		rig_send_start(r);
 		UNTIL(r, rig_count(r, BOX_HELLO) == 2);
@@ -500,11 +629,8 @@ static void test_start_while_it_is_being_warmed(void **state)
 		if (step == 0 || step == 5) {
 			r->op_hang[OP_RESUME] = r->op_hang[OP_PAUSE] = false;
 			rig_engine_answers(r);
-		} else if (step == 1) {
-			static const char json[] = "{\"version\":2,\"epoch\":1}";
-
-			r->seq[0] = r->seq[1] = 0;
-			agent_frame(r, 0, AG_HELLO, 0, 0, json, strlen(json));
+		} else if (step == 1 || step == 6) {
+			answers_hello(r);
 		} else if (step == 4) {
 			r->freeze_silent = false;
 			agent_frozen(r, 0, 0);
@@ -518,29 +644,12 @@ static void test_start_while_it_is_being_warmed(void **state)
 
 /* -- what was inherited ------------------------------------------------------------------------ */
 
-static struct fake_exec *heir(struct rig *r, uint32_t stream)
-{
-	struct fake_exec *x = calloc(1, sizeof(*x));
-
-	*x = (struct fake_exec){ .next = r->execs,
-				 .rig = r,
-				 .stream = stream,
-				 .credit = { AG_WINDOW, AG_WINDOW },
-				 .whole = true,
-				 .begun = true };
-	buf_init(&x->json, 16);
-	buf_init(&x->script, 16);
-	buf_init(&x->in, 16);
-	r->execs = x;
-	return x;
-}
-
 static struct rig *with_heirs(const char *inherited)
 {
 	struct rig *r = pooled();
 
 	r->inherited = inherited;
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	return r;
 }
@@ -606,13 +715,13 @@ static void test_inherited(void **state)
 static void test_inherited_prints_at_once(void **state)
 {
 	static const char json[] =
-		"{\"version\":2,\"epoch\":1,\"inherited\":[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]}";
+		"{\"version\":3,\"epoch\":1,\"inherited\":[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]}";
 	struct rig *r = pooled();
 	struct fake_exec *x;
 
 	(void)state;
 	r->hello_silent = true;
-	load(r, false);
+	load(r, BOX_HOLD_NOT);
 	rig_send_start(r);
 	UNTIL(r, r->hellos == 2);
 	x = heir(r, 5);
@@ -717,7 +826,7 @@ static void test_nonsense_never_kills(void **state)
 	for (int live = 0; live < 2; live++) {
 		struct rig *r = pooled();
 
-		load(r, false);
+		load(r, BOX_HOLD_NOT);
 		if (live) {
 			rig_send_start(r);
 			is_live(r);
@@ -751,7 +860,7 @@ static void test_no_descriptor_is_left(void **state)
 	r = pooled();
 	r->op_hang[OP_LOAD] = true;
 	rig_heard_reply(r, rig_ask_memory(r, true));
-	rig_ask_load(r, true);
+	rig_ask_load(r, BOX_HOLD_WARM);
 	UNTIL(r, r->ops[OP_LOAD] == 1);
 	rig_free(r);
 	assert_int_equal(open_fds(), before);
@@ -773,6 +882,10 @@ int main(void)
 		cmocka_unit_test(test_pooled_ends),
 		cmocka_unit_test(test_daemon_back_while_pooled),
 		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_rehearsed),
+		cmocka_unit_test(test_a_rehearsal_inherits_nothing),
+		cmocka_unit_test(test_start_while_it_rehearses),
+		cmocka_unit_test(test_rehearsal_refused),
 		cmocka_unit_test(test_epochs_grow),
 		cmocka_unit_test(test_held_though_not_warm),
 		cmocka_unit_test(test_start_while_it_is_being_warmed),

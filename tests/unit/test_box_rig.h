@@ -117,7 +117,7 @@ struct rig {
 
 	bool freeze_fails, freeze_silent; /* FREEZE: says so; says nothing */
 	bool frozen;			  /* and nothing but THAW or HELLO may come */
-	bool hello_silent, ping_silent;
+	bool hello_silent, ping_silent, rehearsal_silent;
 	unsigned int trims, thaws;
 	const char *inherited; /* of its answer to a HELLO with "clone"; NULL none */
 
@@ -170,7 +170,7 @@ void rig_mem_answers(struct rig *r);	/* the order that was kept waiting */
 uint32_t rig_request_fd(struct rig *r, enum box_type type, const void *data, size_t len, int fd);
 uint32_t rig_ask_memory(struct rig *r, bool with_template);
 uint32_t rig_ask_freeze(struct rig *r, uint32_t ms);
-uint32_t rig_ask_load(struct rig *r, bool hold);
+uint32_t rig_ask_load(struct rig *r, enum box_hold hold);
 struct heard *rig_heard_reply(struct rig *r, uint32_t id); /* waits */
 bool heard_fd_is(const struct heard *h, size_t nth, int fd);
 bool rig_event(const struct rig *r, const char *part); /* a BOX_EVENT that holds it came */

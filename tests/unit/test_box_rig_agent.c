@@ -342,20 +342,21 @@ static void agent_exec_frame(struct rig *r, const struct ag_frame *f)
 static void agent_hello(struct rig *r, const struct ag_frame *f)
 {
 	char json[2048];
-	bool clone;
+	bool clone, hold;
 
 	buf_reset(&r->hello);
 	assert_int_equal(buf_add(&r->hello, f->payload, f->len), 0);
 	if (++r->hellos % 2 == 1)
 		return; /* the other port has it too */
 	clone = memmem(f->payload, f->len, "\"clone\"", 7) != NULL;
-	rig_trace(r, clone ? "clone " : "hello ");
-	r->frozen = false;
-	if (r->hello_silent)
+	hold = memmem(f->payload, f->len, "\"hold\":true", 11) != NULL;
+	rig_trace(r, hold ? "rehearsal " : clone ? "clone " : "hello ");
+	r->frozen = hold;
+	if (r->hello_silent || (hold && r->rehearsal_silent))
 		return;
 	snprintf(
 		json, sizeof(json),
-		"{\"version\":2,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
+		"{\"version\":3,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
 		"\"shells\":[\"/bin/sh\"],\"unenforced\":[\"pids, of the guest\"]%s%s}",
 		clone && r->inherited ? ",\"inherited\":" : "", clone && r->inherited ? r->inherited : "");
 	r->seq[0] = r->seq[1] = 0;

@@ -354,13 +354,13 @@ uint32_t rig_ask_freeze(struct rig *r, uint32_t ms)
 	return rig_request_fd(r, BOX_FREEZE, data, sizeof(data), r->state_fd);
 }
 
-uint32_t rig_ask_load(struct rig *r, bool hold)
+uint32_t rig_ask_load(struct rig *r, enum box_hold hold)
 {
 	struct buf b;
 	uint32_t id;
 
 	buf_init(&b, 256);
-	wire_put_u8(&b, hold);
+	wire_put_u8(&b, (uint8_t)hold);
 	wire_put_str(&b, "disk-of-a");
 	id = rig_request_fd(r, BOX_LOAD, b.data, b.len, r->state_fd);
 	buf_fini(&b);

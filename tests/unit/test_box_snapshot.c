@@ -195,7 +195,7 @@ static void test_refused_in_the_wrong_state(void **state)
 	assert_int_equal(reply_of(r, rig_ask_freeze(r, 100), "is paused"), -EBUSY);
 	assert_int_equal(ask(r, BOX_TRIM, ""), -EBUSY);
 	assert_int_equal(rig_vm(r, BOX_VM_RESUME, 0), 0);
-	assert_int_equal(reply_of(r, rig_ask_load(r, false), "boots by itself"), -EBUSY);
+	assert_int_equal(reply_of(r, rig_ask_load(r, BOX_HOLD_NOT), "boots by itself"), -EBUSY);
 	assert_int_equal(reply_of(r, rig_request(r, BOX_FREEZE, "\x64\0\0\0", 4), "no file"), -EBADMSG);
 	assert_int_equal(reply_of(r, rig_request(r, BOX_FREEZE, "\0\0\0\0", 4), "malformed"), -EBADMSG);
 	assert_int_equal(reply_of(r, rig_request(r, BOX_THAW, "x", 1), "malformed"), -EBADMSG);

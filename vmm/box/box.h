@@ -87,10 +87,9 @@ enum box_type {
 	BOX_FREEZE,
 	/* {} -> REPLY {u64 ns that it was paused}: go on as before. -EBUSY: not frozen. */
 	BOX_THAW,
-	/* {u8 hold, str export} fd0: the device state. Of a generic engine, after MEMORY: disk assigned, state loaded.
-	 * -> REPLY when loaded. hold 0: the guest is greeted (AG_HELLO with "clone") as soon as START has come (before
-	 * or after), then READY. hold 1: first run, then frozen and paused until START: its commands warm (BOX_WARM),
-	 * at most 5 s; a failure of that is no failure of LOAD's. */
+	/* {u8 enum box_hold, str export} fd0: the device state. Of a generic engine, after MEMORY: disk assigned, state
+	 * loaded. -> REPLY when loaded. The guest is greeted (AG_HELLO with "clone") as soon as START has come (before
+	 * or after), then READY; while no START has come, enum box_hold. A failure of that is no failure of LOAD's. */
 	BOX_LOAD,
 	/* {} sync, trim, drop caches in the guest (AG_TRIM) -> REPLY */
 	BOX_TRIM,
@@ -120,6 +119,13 @@ enum box_type {
 	 * "exit_code", "signal", "bytes", "dropped")} */
 	BOX_EVENT,
 	BOX_TYPE_COUNT,
+};
+
+enum box_hold {
+	BOX_HOLD_NOT,	    /* the loaded machine stands */
+	BOX_HOLD_WARM,	    /* first commands are run, for 5 s at most, then they are frozen, then as REHEARSED */
+	BOX_HOLD_REHEARSED, /* greeted as nobody (AG_HELLO with "hold"), then paused: no command of it runs */
+	BOX_HOLD_COUNT,
 };
 
 #define BOX_EXEC_BESIDE	    1u

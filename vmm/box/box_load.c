@@ -5,10 +5,13 @@
  * any order; state.h has the table. Without `hold` the loaded machine stands until START, then it is resumed and
  * greeted as a clone.
  *
- * With `hold` and no START yet it is made warm: resumed, greeted as nobody, a few commands run, then frozen and paused.
- * What goes wrong there is no failure: the machine is held as it is, warm or not, frozen or not, and the greeting as a
- * clone makes everything right. A START that comes in the middle cuts that short at the next step, and the machine is
- * greeted without having been paused.
+ * With a hold and no START yet it is resumed, greeted as nobody, and paused, so that the greeting as somebody finds
+ * what it does translated and in memory: a rehearsal, in which the commands of the snapshot stay frozen. In a profile's
+ * machine (BOX_HOLD_WARM) commands of ours run and are frozen before that; nothing is ever run in a user's.
+ *
+ * What goes wrong there is no failure, as long as the agent answers: the machine is held as it is, warm or not, frozen
+ * or not, and the greeting as a clone makes everything right. A START that comes in the middle cuts that short at the
+ * next step, and the machine is greeted without having been paused.
  *
  * To the rest of the box, and to the daemon, all of it is BOOTING.
  */
@@ -21,11 +24,8 @@
 
 #define HOLD_FREEZE_MS 1000
 
-/* What nearly every sandbox runs first: so that the fork's first command finds it translated and in memory. And what
- * the greeting as a clone does to files: it then finds the disk's maps in memory. */
+/* What nearly every sandbox runs first: so that the fork's first command finds it translated and in memory. */
 static const char warm_script[] = "sh -c true; sh -c true; sh -c true\n"
-				  "for i in 1 2; do echo $i >/etc/.warm-new && mv -f /etc/.warm-new /etc/.warm; done\n"
-				  "rm -f /etc/.warm /etc/.warm-new\n"
 				  "[ ! -x /usr/bin/python3 ] || /usr/bin/python3 -c 1\n";
 
 static void end_with(struct box *b, const char *what, int code, const struct err *e)
@@ -104,17 +104,41 @@ static void on_hold_paused(void *arg, int code, const struct err *e)
 	held(b);
 }
 
+static void rest(struct box *b)
+{
+	b->load.life = LIFE_HOLDING;
+	if (b->queue || b->engine_ops->pause(b->engine, b->t.pause_timeout_ms, on_hold_paused, b) < 0)
+		held(b);
+}
+
+/* Its commands are frozen: the greeting as it will be, with an identity that nobody has. The size of its disk is looked
+ * at, and is never less than that. */
+static void rehearse(struct box *b)
+{
+	static const struct guest_identity nobody = { .hostname = "nobody",
+						      .instance = "00000000-0000-0000-0000-000000000000",
+						      .root_mib = 1,
+						      .clone_parent = "",
+						      .machine_id = "00000000000000000000000000000000",
+						      .rehearsal = true };
+
+	b->load.life = LIFE_REHEARSING;
+	if (guest_hello(b->guest, &nobody) < 0)
+		rest(b);
+}
+
 static void on_hold_frozen(void *arg, int code, const void *data, size_t len)
 {
 	struct box *b = arg;
 
-	(void)code;
 	(void)data;
 	(void)len;
 	if (b->ending)
 		return;
-	if (b->queue || b->engine_ops->pause(b->engine, b->t.pause_timeout_ms, on_hold_paused, b) < 0)
-		held(b);
+	if (code == 0 && !b->queue)
+		rehearse(b);
+	else
+		rest(b);
 }
 
 static void hold(struct box *b)
@@ -202,6 +226,10 @@ static void on_waked(void *arg, int code, const struct err *e)
 		greet_now(b);
 		return;
 	}
+	if (b->load.hold == BOX_HOLD_REHEARSED) {
+		rehearse(b);
+		return;
+	}
 	b->load.life = LIFE_WARM_HELLO;
 	r = guest_hello(b->guest, &nobody);
 	if (r < 0)
@@ -225,6 +253,11 @@ bool box_load_ready(struct box *b)
 	if (b->load.life == LIFE_GREETING) {
 		b->load.life = LIFE_LIVE;
 		return false;
+	}
+	if (b->load.life == LIFE_REHEARSING) {
+		b->load.warm = b->load.warm || b->load.hold == BOX_HOLD_REHEARSED;
+		rest(b);
+		return true;
 	}
 	if (b->load.life != LIFE_WARM_HELLO)
 		return b->load.life != LIFE_COLD;

@@ -50,7 +50,8 @@ enum box_life {
 	LIFE_WAKING,
 	LIFE_WARM_HELLO,
 	LIFE_WARMING,
-	LIFE_HOLDING,  /* being frozen and paused */
+	LIFE_HOLDING, /* being frozen, or paused */
+	LIFE_REHEARSING,
 	LIFE_HELD,     /* waits for START */
 	LIFE_GREETING, /* as a clone */
 	LIFE_LIVE,
@@ -60,7 +61,8 @@ struct box_load { /* box_load.c */
 	enum box_life life;
 	uint32_t id; /* LOAD's answer is owed */
 	int fd;	     /* LOADING: the device state */
-	bool hold, running, warm, late;
+	enum box_hold hold;
+	bool running, warm, late;
 	struct guest_exec *exec; /* WARMING */
 	loop_id warm_timer;
 };

@@ -250,7 +250,7 @@ int guest_hello(struct guest *g, const struct guest_identity *id)
 		return r;
 	guest_freeze_forget(g);
 	g->state = GUEST_GREETED;
-	g->cloned = id->clone_parent != NULL;
+	g->cloned = id->clone_parent && !id->rehearsal;
 	g->rehearsal = id->rehearsal;
 	return 0;
 }

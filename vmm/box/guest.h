@@ -24,8 +24,10 @@ struct guest_identity { /* what HELLO tells the agent; numbers: 0 is none */
 	uint64_t memory_bytes;
 	/* It was restored from a snapshot: its parent's name, and who it is now. NULL: not. */
 	const char *clone_parent, *machine_id;
-	bool net;	/* it has a network */
-	bool rehearsal; /* restored, but it is nobody yet: another HELLO follows; file operations wait for that */
+	bool net; /* it has a network */
+	/* Restored, but it is nobody yet: another HELLO follows; file operations wait for that. As a clone: its
+	 * commands stay frozen, and nothing but that HELLO may be sent. */
+	bool rehearsal;
 };
 
 struct guest_inherited { /* a command of the machine that was snapshotted, which runs on */

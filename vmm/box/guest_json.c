@@ -108,7 +108,9 @@ static int put_clone(struct json_object *o, const struct guest_identity *id)
 		r = put_text(clone, "fork", id->instance);
 	if (r == 0)
 		r = put_text(clone, "parent", id->clone_parent);
-	return r == 0 ? put_text(clone, "machine_id", id->machine_id) : r;
+	if (r == 0)
+		r = put_text(clone, "machine_id", id->machine_id);
+	return r == 0 && id->rehearsal ? put(clone, "hold", json_object_new_boolean(true)) : r;
 }
 
 static int put_net(struct json_object *o)

@@ -67,9 +67,9 @@ static int parse_load(struct wire_rd *r, struct box_msg *m)
 {
 	uint8_t hold = wire_u8(r);
 
-	m->load.hold = hold != 0;
+	m->load.hold = hold;
 	wire_str(r, m->load.export_name, sizeof(m->load.export_name));
-	if (hold > 1 || r->bad || !*m->load.export_name)
+	if (hold >= BOX_HOLD_COUNT || r->bad || !*m->load.export_name)
 		return -EBADMSG;
 	for (const char *c = m->load.export_name; *c; c++)
 		if (*c <= ' ' || *c >= 0x7f || *c == '"' || *c == '\\')

@@ -59,7 +59,7 @@ struct box_msg {
 			uint32_t ms; /* 1 to BOX_FREEZE_MS_MAX */
 		} freeze;
 		struct {
-			bool hold;
+			enum box_hold hold;
 			char export_name[BOX_EXPORT_MAX]; /* printable, without quotes or blanks; not empty */
 		} load;
 	};

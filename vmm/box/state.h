@@ -15,10 +15,11 @@
  *
  * A generic engine's box is BOOTING from its start on (box_load.c):
  *   empty     MEMORY, LOAD                                          -> loading -> loaded
- *   loaded    START: -> greeting; with hold and no START:           -> waking -> warm_hello -> warming -> holding ->
- * held held      START                                                 -> greeting greeting  the agent has answered ->
- * live (READY) With START a pooled box becomes a sandbox's; before it takes QUIT and STOP, but nothing of commands and
- * files. */
+ *   loaded    START: -> greeting; with hold and no START:           -> waking
+ *   waking    a profile's: -> warm_hello -> warming -> holding      -> rehearsing -> holding -> held
+ *   held      START                                                 -> greeting
+ *   greeting  the agent has answered                                -> live (READY)
+ * With START a pooled box becomes a sandbox's; before it takes QUIT and STOP, but nothing of commands and files. */
 #ifndef CRUCIBLE_VMM_BOX_STATE_H
 #define CRUCIBLE_VMM_BOX_STATE_H
 
