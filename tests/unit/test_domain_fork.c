@@ -184,6 +184,48 @@ static void test_removed_while_forks_live(void **state)
 	assert_clean(w);
 }
 
+/* At the bottom of a line's disks lies the map of the snapshot that its first machine was born of, however many were
+ * taken since, and although all of those are stored: it is kept for every machine of that line, over restarts too. */
+static void test_removed_while_a_disk_was_born_of_it(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a"), *b, *c;
+	struct snapshot *one = take_ready(w, s, "one"), *two;
+	struct err e = { 0 };
+	char uuid[LAUNCH_UUID_LEN + 1];
+
+	memcpy(uuid, one->uuid, sizeof(uuid));
+	assert_int_equal(fork_of(w, one, "b", &e), 0);
+	gone(w, s);
+	b = registry_find(w->reg, "b");
+	two = take_ready(w, b, "two");
+	/* b stands on two now, memory and disk, but for the bottom. */
+	assert_string_equal(b->origin, two->uuid);
+	assert_string_equal(b->template, two->uuid);
+	snapshot_destroy(one, &root_user);
+	spin(w);
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	/* c was born of two, whose layers lie on it. */
+	assert_int_equal(fork_of(w, two, "c", &e), 0);
+	c = registry_find(w->reg, "c");
+	assert_string_equal(c->birth, two->uuid);
+	gone(w, b);
+	snapshot_destroy(two, &root_user);
+	spin(w);
+	assert_non_null(snapshot_by_uuid(w->reg, uuid));
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	assert_int_equal(sandbox_ctl(c, "stop", &root_user, &e), 0);
+	spin(w);
+	bring_down(w);
+	bring_up(w);
+	spin(w);
+	assert_non_null(snapshot_by_uuid(w->reg, uuid));
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	gone(w, registry_find(w->reg, "c"));
+	assert_null(w->reg->first_snapshot);
+	assert_clean(w);
+}
+
 /* The store is away when it really goes: told when it is back. */
 static void test_removed_while_the_store_is_away(void **state)
 {
@@ -236,6 +278,7 @@ int main(void)
 		T(test_all_or_none),
 		T(test_when_it_can_be_forked),
 		T(test_removed_while_forks_live),
+		T(test_removed_while_a_disk_was_born_of_it),
 		T(test_removed_while_the_store_is_away),
 		T(test_removed_while_a_fork_comes_up),
 	};
