@@ -321,6 +321,7 @@ static void test_what_runs_is_inherited(void **state)
 	struct world *w = *state;
 	struct sandbox *s = running(w, "a");
 	struct snapshot *p;
+	struct buf b;
 
 	fakes.runs_commands = true;
 	command(s, "true\n");
@@ -332,7 +333,11 @@ static void test_what_runs_is_inherited(void **state)
 	spin(w);
 	exec_set_state(s, sandbox_exec(s, 2), EXEC_RUNNING);
 	p = take_ready(w, s, "busy");
-	assert_string_equal(p->inherited, "[{\"exec\":2}]");
+	/* As a fork's own info.json, and inherited/2.out, call it. */
+	buf_init(&b, 1 << 16);
+	assert_int_equal(snapshot_info_json(p, &b), 0);
+	assert_says((const char *)b.data, "\"inherited\":[{\"n\":2}]");
+	buf_fini(&b);
 	gone(w, s);
 }
 
