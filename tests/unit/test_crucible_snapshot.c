@@ -389,7 +389,31 @@ static void test_inspect(void **state)
 	assert_refused(&res, -ENOENT, "no snapshot");
 	unlinkat(root, "snapshots/s/info.json", 0);
 	RUN(&res, "snapshot", "inspect", "s");
-	assert_refused(&res, -ENOENT, "info.json");
+	assert_refused(&res, -ENOENT, "snapshot \"s\": info.json");
+	/* A sandbox: the same, with what it has besides. */
+	assert_int_equal(mkdirat(root, "run/a/limits", 0755), 0);
+	put_file("run/a/status", "ready\n");
+	put_file("run/a/error", "\n");
+	put_file("run/a/limits/vcpus", "2\n");
+	put_file("run/a/limits/timeout_s", "none\n");
+	put_file("run/a/usage.json", "{\"cpu_ms\":5}\n");
+	RUN(&res, "sandbox", "inspect", "a", "-o", "json");
+	assert_int_equal(res.r, 0);
+	assert_non_null(strstr(res.out, "\"parent\":\"s\""));
+	assert_non_null(strstr(res.out, "\"status\":\"ready\",\"error\":\"\""));
+	assert_non_null(strstr(res.out, "\"vcpus\":2"));
+	assert_non_null(strstr(res.out, "\"timeout_s\":\"none\""));
+	assert_non_null(strstr(res.out, "\"usage\":{\"cpu_ms\":5}"));
+	free(res.out);
+	unlinkat(root, "run/a/usage.json", 0);
+	RUN(&res, "sandbox", "inspect", "a");
+	assert_int_equal(res.r, 0);
+	assert_null(strstr(res.out, "usage"));
+	assert_non_null(strstr(res.out, "limits.vcpus"));
+	free(res.out);
+	unlinkat(root, "run/a/status", 0);
+	RUN(&res, "sandbox", "inspect", "a");
+	assert_refused(&res, -ENOENT, "sandbox \"a\": ");
 }
 
 static void test_diff_that_is_there(void **state)
