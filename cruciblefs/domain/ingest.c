@@ -152,6 +152,7 @@ static void on_stored(void *arg, int code, const char *words, struct wire_rd *rd
 	struct ask a;
 
 	(void)m;
+	store_work_done(&g->p->work);
 	/* -EEXIST: a daemon before us had it stored, and did not live to hear it. */
 	if ((code < 0 && code != -EEXIST) || !g->reg) {
 		failed(g, code, "storing it", words);
@@ -220,7 +221,7 @@ static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd
 	ask_fd(&a, g->p->bits_fd);
 	for (size_t i = 0; i < m->nfds; i++)
 		ask_fd(&a, m->fds[i]);
-	code = ask_store(g->reg, STORE_INGEST, &a, on_stored, g);
+	code = ask_store_work(g->reg, STORE_INGEST, &a, on_stored, g, &g->p->work);
 	if (code < 0)
 		failed(g, code, "asking the store", strerror(-code));
 }

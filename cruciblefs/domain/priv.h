@@ -128,6 +128,12 @@ struct sandbox {
 	bool stat_pending;
 };
 
+/* A request to the store that takes long (storework.c). */
+struct store_work {
+	uint32_t id;	      /* of the request; 0: none is under way */
+	uint64_t done, total; /* of what, the store knows; 0 of 0: it has told nothing yet */
+};
+
 struct registry {
 	struct loop *loop;
 	struct config *cfg;
@@ -148,6 +154,7 @@ struct registry {
 	loop_id diffs_timer;
 	struct diff *diffs; /* the first one runs, the others wait */
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
+	struct store_work gc_work, verify_work;
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
 	struct prepare *prepare;			/* a profile is being prepared */

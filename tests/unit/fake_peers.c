@@ -425,6 +425,23 @@ void fakes_pager_lost(const char *machine, const char *words)
 	peers[FAKE_PAGER]->ops.on_msg(peers[FAKE_PAGER]->arg, &m);
 }
 
+void fakes_store_progress(int type, uint64_t done, uint64_t total)
+{
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		uint8_t room[16];
+		struct buf b = { .data = room, .cap = sizeof(room), .max = sizeof(room) };
+		struct msg m = { .type = STORE_PROGRESS, .id = questions[i].id };
+
+		if (!questions[i].used || questions[i].peer->who != FAKE_STORE || questions[i].type != type)
+			continue;
+		wire_put_u64(&b, done);
+		wire_put_u64(&b, total);
+		m.data = b.data;
+		m.len = b.len;
+		peers[FAKE_STORE]->ops.on_msg(peers[FAKE_STORE]->arg, &m);
+	}
+}
+
 void fake_peers_answer(enum fake_who who, int type)
 {
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {

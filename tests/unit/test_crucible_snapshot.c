@@ -349,6 +349,47 @@ static void test_waiting_until_it_is_stored(void **state)
 	snapshot_close(&s);
 }
 
+/* @arg: the other side of the terminal. */
+static void *become_ready_once_drawn(void *arg)
+{
+	char drawn[512] = "";
+
+	for (size_t n = 0; !strstr(drawn, "25% storing s");) {
+		ssize_t more = read(*(int *)arg, drawn + n, sizeof(drawn) - 1 - n);
+
+		if (more <= 0)
+			abort();
+		n += (size_t)more;
+	}
+	return become_ready((void *)"ready\n");
+}
+
+/* On a terminal it shows how far the store is. */
+static void test_await_on_a_terminal(void **state)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), terminal, saved = dup(STDERR_FILENO);
+	struct snapshot s;
+	struct err e = { 0 };
+	pthread_t t;
+
+	(void)state;
+	assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0);
+	assert_int_equal(snapshot_open(root, "s", &s, &e), 0);
+	put_file("snapshots/s/status", "storing\n");
+	put_file("snapshots/s/info.json", "{\"id\":\"s\",\"progress\":{\"done\":1,\"total\":4}}");
+	assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+	assert_int_equal(pthread_create(&t, NULL, become_ready_once_drawn, &master), 0);
+	assert_int_equal(snapshot_await_ready(root, &s, &e), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	snapshot_close(&s);
+	close(saved);
+	close(terminal);
+	close(master);
+}
+
 static void test_ls(void **state)
 {
 	struct result res;
@@ -736,6 +777,7 @@ int main(void)
 		TEST(test_create_is_refused),
 		TEST(test_waiting_until_it_is_stored),
 		TEST(test_ls),
+		TEST(test_await_on_a_terminal),
 		TEST(test_inspect),
 		TEST(test_diff_that_is_there),
 		TEST(test_diff_is_made),
