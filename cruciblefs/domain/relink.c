@@ -40,7 +40,9 @@ static const struct peer_kind store_kind = {
 	.nlisten = 1,
 	.reply = STORE_REPLY,
 	.greeting = STORE_LIST,
+	.probe = STORE_PING,
 	.patient = true,
+	.progress = STORE_PROGRESS,
 };
 
 /* -- calls ------------------------------------------------------------------------------------------------------------
