@@ -120,6 +120,11 @@ uint64_t disk_bytes(const struct disk *k)
 	return k->stack->bytes;
 }
 
+const char *disk_id(const struct disk *k)
+{
+	return k->stack->id;
+}
+
 /* -- reading ----------------------------------------------------------------------------------------------------- */
 
 /* @len bytes of a file; past its end: zeros when @fill, else damage. */

@@ -79,6 +79,7 @@ struct disk;
 int disk_open(struct disks *d, const char *id, struct disk **ret, struct err *e); /* -ENOENT, -EBADMSG, -EBUSY open */
 struct disk *disk_close(struct disk *k);
 uint64_t disk_bytes(const struct disk *k);
+const char *disk_id(const struct disk *k);					     /* of its stack; borrowed */
 int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err *e); /* -EBADMSG, -EIO */
 /* -ENOSPC, -EDQUOT, -EROFS: a snapshot's */
 int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, struct err *e);
@@ -93,7 +94,7 @@ int nbd_new(struct loop *l, int listen_fd, struct disks *d, struct nbd **ret, st
 struct nbd *nbd_free(struct nbd *n);
 int nbd_export(struct nbd *n, const char *name, const char *disk_id, uid_t uid, struct err *e); /* -EEXIST, -ENOENT */
 void nbd_unexport(struct nbd *n, const char *name); /* its connection is closed; none is fine */
-/* Requests that are under way on @name: 0 when the machine is paused and drained. */
-unsigned nbd_busy(struct nbd *n, const char *name);
+/* Requests that are under way on the disk @disk_id: 0 when its machine is paused and drained. */
+unsigned nbd_busy(const struct nbd *n, const char *disk_id);
 
 #endif
