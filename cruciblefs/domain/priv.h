@@ -126,6 +126,9 @@ struct sandbox {
 	loop_id life_timer, adopt_timer, stop_timer;
 	struct launch_stat stat; /* last known */
 	bool stat_pending;
+	uint64_t disk_own_bytes; /* what it holds of its own since its last freeze; last known, as the layers */
+	uint32_t disk_layers;
+	bool disk_asked;
 };
 
 /* A request to the store that takes long (storework.c). */
@@ -233,10 +236,11 @@ void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool *
 /* -- sandbox.c */
 void sandbox_changed(struct sandbox *s);  /* mtime and wake */
 bool sandbox_inherits(struct sandbox *s); /* commands run in it that its snapshot had */
-void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
 uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);
+/* -- usage.c */
+void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 /* -- attr.c */
 void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */

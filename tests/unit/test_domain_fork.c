@@ -244,6 +244,47 @@ static void test_removed_while_the_store_is_away(void **state)
 	assert_clean(w);
 }
 
+/* Nothing needs it, and the store is at it: that is told to stop, and does not keep it. */
+static void test_removed_while_the_store_is_at_it(void **state)
+{
+	struct world *w = *state;
+
+	for (int last = 0; last < 2; last++) {
+		struct sandbox *s = running(w, "a");
+		struct snapshot *p;
+		struct err e = { 0 };
+
+		fakes.hold[FAKE_STORE][STORE_INGEST] = true;
+		p = take(w, s, "one");
+		until(w, p->work.id);
+		fakes.trace[0] = '\0';
+		if (last)
+			gone(w, s);
+		snapshot_destroy(p, &root_user);
+		spin(w);
+		if (!last) { /* its source stands on it */
+			assert_false(fakes_traced("S:CANCEL "));
+			gone(w, s);
+		}
+		assert_true(fakes_traced("S:CANCEL P:FORGET S:REMOVE "));
+		assert_int_equal(fakes.nset[FAKE_STORED], 0);
+		assert_clean(w);
+		fakes_obey();
+		/* While it is checked. */
+		s = running(w, "a");
+		p = take_ready(w, s, "one");
+		gone(w, s);
+		fakes.hold[FAKE_STORE][STORE_VERIFY] = true;
+		assert_int_equal(snapshot_verify(p, &root_user, &e), 0);
+		fakes.trace[0] = '\0';
+		snapshot_destroy(p, &root_user);
+		assert_true(fakes_traced("S:CANCEL "));
+		spin(w);
+		assert_clean(w);
+		fakes_obey();
+	}
+}
+
 /* It is in somebody's hands when it is removed: swept when they let go. */
 static void test_removed_while_a_fork_comes_up(void **state)
 {
@@ -280,6 +321,7 @@ int main(void)
 		T(test_removed_while_forks_live),
 		T(test_removed_while_a_disk_was_born_of_it),
 		T(test_removed_while_the_store_is_away),
+		T(test_removed_while_the_store_is_at_it),
 		T(test_removed_while_a_fork_comes_up),
 	};
 

@@ -401,6 +401,59 @@ static void test_what_runs_is_inherited(void **state)
 	gone(w, s);
 }
 
+/* usage.json tells what was known at the last look, also of a stopped one's disk. */
+static void test_usage_of_a_disk(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+	struct err e = { 0 };
+	struct buf b;
+
+	buf_init(&b, 1 << 16);
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":0,\"disk_layers\":0}");
+	assert_int_equal(sandbox_usage_json(s, &b), 0); /* asked once */
+	spin(w);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_DISK_STAT], 1);
+	buf_reset(&b);
+	assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
+	spin(w);
+	fakes.refuse[FAKE_PAGER][PAGER_DISK_STAT] = -EIO;
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":12345,\"disk_layers\":3}");
+	spin(w);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_DISK_STAT], 2);
+	buf_reset(&b);
+	fakes_lose(FAKE_PAGER);
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":12345"); /* what was known stays */
+	fakes_up(FAKE_PAGER, true);
+	fakes_obey();
+	gone(w, s);
+	assert_clean(w);
+	buf_fini(&b);
+}
+
+/* The host has too little memory: the pager gives back what the store has as well. */
+static void test_short_of_memory(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = new_sandbox(w, "a", &root_user);
+	struct err e = { 0 };
+
+	w->cfg.memory_floor_mib = 1u << 20;
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), -ENOMEM);
+	assert_says(e.msg, "memory_floor_mib");
+	assert_true(fakes_traced("P:EVICT "));
+	w->cfg.memory_floor_mib = 0;
+	fakes.trace[0] = '\0';
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+	spin(w);
+	assert_false(fakes_traced("P:EVICT "));
+	gone(w, s);
+	assert_clean(w);
+}
+
 static void test_a_store_that_cannot_be_written(void **state)
 {
 	struct world *w = *state;
@@ -430,6 +483,8 @@ int main(void)
 		T(test_the_box_ends_meanwhile),
 		T(test_the_waiter_goes),
 		T(test_progress),
+		T(test_usage_of_a_disk),
+		T(test_short_of_memory),
 		T(test_the_device_state_is_ours),
 		T(test_nobody_answers),
 		T(test_what_runs_is_inherited),
