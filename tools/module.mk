@@ -6,7 +6,7 @@ LIBS += cruciblecli
 cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table fields print progress snapshot watch lineage each \
 	libexec guestpath pack unpack import commands help \
-	run sandbox_create sandbox_ls sandbox_inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls snapshot_inspect \
+	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
 	doctor doctor_host doctor_tools doctor_daemon)
 

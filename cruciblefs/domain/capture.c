@@ -448,7 +448,7 @@ static int note_running(struct snapshot *p, struct sandbox *s)
 
 		if (!o)
 			continue;
-		json_object_object_add(o, "exec", json_object_new_uint64(x->n));
+		json_object_object_add(o, "n", json_object_new_uint64(x->n));
 		json_object_array_add(a, o);
 	}
 	p->inherited = strdup(json_line(a));

@@ -3,7 +3,7 @@
 LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,ask.c attr.c boxlink.c capture.c config.c diff.c exec.c fscall.c health.c host.c journal.c \
 	down.c fork.c ingest.c lifecycle.c machine.c members.c peer.c persist.c pool.c prepare.c profile.c registry.c relink.c removal.c \
-	restore.c revive.c sandbox.c slot.c snapshot.c snapshot_file.c snapshot_info.c start.c strays.c trial_run.c upload.c warm.c whole.c worker.c workset.c)
+	restore.c revive.c sandbox.c slot.c snapshot.c snapshot_file.c snapshot_info.c start.c storework.c strays.c trial_run.c upload.c usage.c warm.c whole.c worker.c workset.c)
 
 UNIT += test_pool test_waitq test_config test_domain test_domain_start test_domain_fault test_domain_review
 test_pool_SRCS := tests/unit/test_pool.c

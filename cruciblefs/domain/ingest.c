@@ -57,9 +57,9 @@ static struct snapshot *next(struct registry *r)
 	struct snapshot *best = NULL;
 
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
-		if (p->status == SNAPSHOT_STORING && p->template_fd >= 0 && p->bits_fd >= 0 && p->state_fd >= 0 &&
-		    (!best || p->ingest_tries < best->ingest_tries) && !waits_for(r, p->parent_uuid) &&
-		    !waits_for(r, p->memory_base))
+		if (p->status == SNAPSHOT_STORING && !p->removing && p->template_fd >= 0 && p->bits_fd >= 0 &&
+		    p->state_fd >= 0 && (!best || p->ingest_tries < best->ingest_tries) &&
+		    !waits_for(r, p->parent_uuid) && !waits_for(r, p->memory_base))
 			best = p;
 	}
 	return best;
@@ -75,6 +75,16 @@ static void later(struct registry *r, unsigned tries)
 	loop_del(r->loop, &r->ingest_timer);
 	if (p)
 		loop_timer(r->loop, now_ns() + wait_ns, again, r, &r->ingest_timer);
+}
+
+/* It was removed meanwhile, and nothing needs it. */
+static void canceled(struct storing *g)
+{
+	struct registry *r = g->reg;
+
+	end(g);
+	snapshots_sweep(r);
+	ingest_kick(r);
 }
 
 static void failed(struct storing *g, int code, const char *step, const char *words)
@@ -152,6 +162,11 @@ static void on_stored(void *arg, int code, const char *words, struct wire_rd *rd
 	struct ask a;
 
 	(void)m;
+	store_work_done(&g->p->work);
+	if (code == -ECANCELED && g->reg && g->p->gone) {
+		canceled(g);
+		return;
+	}
 	/* -EEXIST: a daemon before us had it stored, and did not live to hear it. */
 	if ((code < 0 && code != -EEXIST) || !g->reg) {
 		failed(g, code, "storing it", words);
@@ -220,7 +235,7 @@ static void on_layers(void *arg, int code, const char *words, struct wire_rd *rd
 	ask_fd(&a, g->p->bits_fd);
 	for (size_t i = 0; i < m->nfds; i++)
 		ask_fd(&a, m->fds[i]);
-	code = ask_store(g->reg, STORE_INGEST, &a, on_stored, g);
+	code = ask_store_work(g->reg, STORE_INGEST, &a, on_stored, g, &g->p->work);
 	if (code < 0)
 		failed(g, code, "asking the store", strerror(-code));
 }

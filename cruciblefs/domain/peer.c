@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * One timer: the next try while WAITING, the end of patience while GREETING. Every try is noted, so that the delay
- * before the next follows from the tries of the last minute alone: none of them, 250 ms; some, 1 s; five, until
- * the oldest is a minute ago. A connection that is taken up proves nothing (the kernel queues it for a process that
- * hangs, or that dies before it accepts), so UP begins with an answer. One that hangs is killed before the next start;
- * so is, for good measure, whatever no longer listens: two servers of one store must never be.
+ * One timer: the next try while WAITING, the end of patience while GREETING, the next look while UP and calls wait.
+ * Every try is noted, so that the delay before the next follows from the tries of the last minute alone: none of them,
+ * 250 ms; some, 1 s; five, until the oldest is a minute ago. A connection that is taken up proves nothing (the kernel
+ * queues it for a process that hangs, or that dies before it accepts), so UP begins with an answer. One that hangs is
+ * killed before the next start; so is, for good measure, whatever no longer listens: two servers of one store must
+ * never be.
+ *
+ * Nobody can tell from outside whether what takes long is slow or stuck. So it is asked something in between that it
+ * answers from its loop, whatever its workers and its disk do: one that does not say that word hangs. And a worker that
+ * is at it tells progress, so one that tells none for very long, while nothing else is answered, is stuck.
  *
  * The sockets are made here, as the daemon's user, and handed over: neither process needs the right to make files where
  * the other looks. A store's path may be longer than a socket's address holds, hence /proc/self/fd. */
@@ -41,6 +46,9 @@ struct peer {
 	struct msgconn *conn;
 	struct calls calls;
 	loop_id timer;
+	uint32_t probe;				/* id of what was asked in between; 0: none waits */
+	bool heard, moved;			/* since the last look: anything; an answer to somebody, or progress */
+	unsigned silent, stalled;		/* looks in a row */
 	uint64_t tries_ns[PEER_TRIES_A_MINUTE]; /* the newest ones */
 	uint64_t ntries;
 	char degraded[512];
@@ -110,29 +118,85 @@ static void on_msg(void *arg, struct msg *m)
 {
 	struct peer *p = arg;
 
+	p->heard = true;
+	p->moved |= m->type == p->kind->reply ? m->id != p->probe : m->type == p->kind->progress;
 	if (m->type == p->kind->reply)
 		calls_reply(&p->calls, m);
 	else if (p->state == UP && p->ops.on_msg)
 		p->ops.on_msg(p->arg, m);
 }
 
+/* It was UP, or STOPPED, and is no more. */
+static void lose(struct peer *p, const char *words)
+{
+	bool was_up = p->state == UP;
+
+	p->conn = msgconn_free(p->conn);
+	/* Before anybody is told, who may free us. */
+	if (was_up)
+		wait_and_try(p, words);
+	if (calls_end(&p->calls, -EPIPE, words) && was_up)
+		p->ops.on_lost(p->arg, words);
+}
+
 static void on_gone(void *arg, int reason)
 {
 	struct peer *p = arg;
-	bool was_up = p->state == UP;
 	struct err e = { 0 };
 
 	if (p->state == GREETING) {
 		fail(p, reason, "it ended before it answered", "");
 		return;
 	}
-	p->conn = msgconn_free(p->conn);
 	err_set(&e, -EPIPE, "%s is gone (%s)", p->kind->name, strerror(-reason));
-	/* Before anybody is told, who may free us. */
-	if (was_up)
-		wait_and_try(p, e.msg);
-	if (calls_end(&p->calls, -EPIPE, e.msg) && was_up)
-		p->ops.on_lost(p->arg, e.msg);
+	lose(p, e.msg);
+}
+
+/* -- does it live? ------------------------------------------------------------------------------------------------ */
+
+static void look_later(struct peer *p);
+
+static void on_probed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
+{
+	struct peer *p = arg;
+
+	(void)code, (void)words, (void)r, (void)m; /* whatever it says, it lives */
+	p->probe = 0;
+}
+
+static void on_look(void *arg)
+{
+	struct peer *p = arg;
+	struct err e = { 0 };
+
+	p->timer = 0;
+	if (!p->calls.n)
+		return;
+	p->silent = p->heard ? 0 : p->silent + 1;
+	p->stalled = p->moved || !p->kind->progress ? 0 : p->stalled + 1;
+	p->heard = p->moved = false;
+	if (p->silent >= PEER_SILENT_LOOKS)
+		err_set(&e, -EPIPE, "%s hangs: it has said nothing for %u s; it is started again", p->kind->name,
+			PEER_SILENT_LOOKS * PEER_LOOK_MS / 1000);
+	else if (p->stalled >= PEER_STALLED_LOOKS)
+		err_set(&e, -EPIPE, "%s is stuck: it got no further for %u s; it is started again", p->kind->name,
+			PEER_STALLED_LOOKS * PEER_LOOK_MS / 1000);
+	if (e.code) {
+		p->must_kill = true;
+		lose(p, e.msg);
+		return;
+	}
+	if (p->silent && !p->probe)
+		calls_send(&p->calls, p->conn, p->kind->probe ? p->kind->probe : p->kind->greeting, NULL, 0, NULL, 0,
+			   on_probed, p, &p->probe);
+	look_later(p);
+}
+
+/* Nobody looks while no call waits: an idle daemon sleeps. */
+static void look_later(struct peer *p)
+{
+	if (!p->timer)
+		loop_timer(p->setup.loop, now_ns() + PEER_LOOK_MS * MS, on_look, p, &p->timer);
 }
 
 static void on_greeted(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -146,6 +210,7 @@ static void on_greeted(void *arg, int code, const char *words, struct wire_rd *r
 		return;
 	}
 	loop_del(p->setup.loop, &p->timer);
+	p->probe = 0;
 	p->state = UP;
 	p->must_kill = false;
 	p->degraded[0] = '\0';
@@ -376,9 +441,18 @@ const char *peer_degraded(const struct peer *p)
 int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds, call_fn *fn,
 	      void *arg, uint32_t *ret_id)
 {
+	bool first = !p->timer;
+	int r;
+
 	if (p->state != UP)
 		return -ENOTCONN;
-	return calls_send(&p->calls, p->conn, type, data, len, fds, nfds, fn, arg, ret_id);
+	r = calls_send(&p->calls, p->conn, type, data, len, fds, nfds, fn, arg, ret_id);
+	if (r == 0 && first) {
+		p->silent = p->stalled = 0;
+		p->heard = p->moved = true; /* the first look comes up to one too early */
+		look_later(p);
+	}
+	return r;
 }
 
 int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process of ours beside the daemon, of which there is one: the pager, the store. It outlives daemons, so it is
- * looked for first and started when it does not live; when it dies it is started again.
+ * looked for first and started when it does not live; when it dies, or hangs, it is started again.
  *
  *   state      meaning                                 next
  *   WAITING    a try is due later                      KILLING (nobody answers), GREETING
@@ -21,6 +21,12 @@
 #define PEER_FIRST_DELAY_MS 250u
 #define PEER_DELAY_MS	    1000u
 #define PEER_GREETING_MS    10000u
+/* While calls wait, every PEER_LOOK_MS is a look: PEER_SILENT_LOOKS in a row without a word from it (and it was asked
+ * for one), or PEER_STALLED_LOOKS without an answer or progress, and it hangs. Looks, not time: of a daemon that was
+ * stopped itself, or starved, one counts. */
+#define PEER_LOOK_MS	   10000u
+#define PEER_SILENT_LOOKS  6u
+#define PEER_STALLED_LOOKS 90u
 
 struct peer_kind {
 	const char *name; /* "crucible-pager": for words and the log */
@@ -35,7 +41,9 @@ struct peer_kind {
 	size_t nlisten;
 	uint16_t reply;	   /* type of its replies */
 	uint16_t greeting; /* a request without a payload that any of them answers */
-	bool patient;	   /* it may be at work for long: no answer is no sign of death */
+	uint16_t probe;	   /* the same, that it answers whatever it is at; 0: the greeting is one */
+	bool patient;	   /* it may be at work for long before it greets: no answer is no sign of death */
+	uint16_t progress; /* type of its messages about how far a call is; 0: none, and it is never called stuck */
 };
 
 struct peer_setup {
@@ -51,7 +59,7 @@ struct peer_setup {
 struct peer_ops {
 	/* It answers, and calls are taken. @fresh: it was started just now and knows nothing of before. */
 	void (*on_up)(void *arg, bool fresh);
-	/* It is gone: all calls have been answered with -EPIPE; a new one is tried. */
+	/* It is gone, or hung and will be ended: all calls have been answered with -EPIPE; a new one is tried. */
 	void (*on_lost)(void *arg, const char *words);
 	void (*on_msg)(void *arg, struct msg *m); /* no reply; may be NULL */
 };

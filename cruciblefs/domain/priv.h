@@ -126,6 +126,15 @@ struct sandbox {
 	loop_id life_timer, adopt_timer, stop_timer;
 	struct launch_stat stat; /* last known */
 	bool stat_pending;
+	uint64_t disk_own_bytes; /* what it holds of its own since its last freeze; last known, as the layers */
+	uint32_t disk_layers;
+	bool disk_asked;
+};
+
+/* A request to the store that takes long (storework.c). */
+struct store_work {
+	uint32_t id;	      /* of the request; 0: none is under way */
+	uint64_t done, total; /* of what, the store knows; 0 of 0: it has told nothing yet */
 };
 
 /* The snapshots that machines are kept warm of, warm_size of each: the profile's prepared one that was used last, and
@@ -158,6 +167,7 @@ struct registry {
 	loop_id diffs_timer;
 	struct diff *diffs; /* the first one runs, the others wait */
 	bool gc_wanted, gc_runs, verify_runs, stat_asked;
+	struct store_work gc_work, verify_work;
 	loop_id gc_timer;
 	char *store_stat, *gc_outcome, *verify_outcome; /* JSON lines, or NULL */
 	struct prepare *prepare;			/* a profile is being prepared */
@@ -234,10 +244,11 @@ void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool *
 /* -- sandbox.c */
 void sandbox_changed(struct sandbox *s);  /* mtime and wake */
 bool sandbox_inherits(struct sandbox *s); /* commands run in it that its snapshot had */
-void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
 uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);
+/* -- usage.c */
+void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 /* -- attr.c */
 void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */

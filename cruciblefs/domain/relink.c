@@ -40,7 +40,9 @@ static const struct peer_kind store_kind = {
 	.nlisten = 1,
 	.reply = STORE_REPLY,
 	.greeting = STORE_LIST,
+	.probe = STORE_PING,
 	.patient = true,
+	.progress = STORE_PROGRESS,
 };
 
 /* -- calls ------------------------------------------------------------------------------------------------------------
@@ -427,6 +429,12 @@ static void on_pager_msg(void *arg, struct msg *m)
 	machine_lost(arg, machine, words);
 }
 
+static void on_store_msg(void *arg, struct msg *m)
+{
+	if (m->type == STORE_PROGRESS)
+		store_work_heard(arg, m);
+}
+
 bool registry_peers_are_up(struct registry *r)
 {
 	return r->pager && r->store && peer_is_up(r->pager) && peer_is_up(r->store);
@@ -482,7 +490,7 @@ static int start_pager(struct registry *r, struct err *e)
 
 int relink_begin(struct registry *r, struct err *e)
 {
-	static const struct peer_ops ops = { on_store_up, on_lost, NULL };
+	static const struct peer_ops ops = { on_store_up, on_lost, on_store_msg };
 	static const char *argv[] = { "crucible-store", "--daemon-uid", daemon_uid, "--snapstore",
 				      "/snapstore",	"--log-level",	NULL };
 

@@ -457,53 +457,6 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	return put_line(o, out);
 }
 
-/* Numbers come from the launcher, which may read the engine's cgroup; each reading asks for newer ones behind. */
-static void on_stat(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
-{
-	struct sandbox *s = arg;
-
-	(void)words;
-	(void)m;
-	s->stat_pending = false;
-	if (code == 0 && launch_stat_decode(r, &s->stat) == 0)
-		waitq_wake(&s->waitq);
-	sandbox_unref(s);
-}
-
-void sandbox_ask_stat(struct sandbox *s)
-{
-	uint8_t uuid[LAUNCH_UUID_BYTES];
-
-	if (s->stat_pending || !s->link || !s->machine[0] || !s->reg->launcher)
-		return;
-	launch_uuid_encode(s->machine, uuid);
-	sandbox_ref(s);
-	s->stat_pending = launcher_call(s->reg->launcher, LAUNCH_STAT, uuid, sizeof(uuid), NULL, 0, on_stat, s) == 0;
-	if (!s->stat_pending)
-		sandbox_unref(s);
-}
-
-int sandbox_usage_json(struct sandbox *s, struct buf *out)
-{
-	AUTO_JSON *o = json_object_new_object();
-
-	if (!o)
-		return -ENOMEM;
-	sandbox_ask_stat(s);
-	json_object_object_add(o, "cpu_ms", json_object_new_uint64(s->stat.cpu_usec / 1000));
-	json_object_object_add(o, "memory_bytes", json_object_new_uint64(s->stat.memory_bytes));
-	json_object_object_add(o, "memory_peak_bytes", json_object_new_uint64(s->stat.memory_peak_bytes));
-	json_object_object_add(o, "oom_kills", json_object_new_uint64(s->stat.oom_kills));
-	json_object_object_add(o, "io_read_bytes", json_object_new_uint64(s->stat.io_read_bytes));
-	json_object_object_add(o, "io_write_bytes", json_object_new_uint64(s->stat.io_write_bytes));
-	json_object_object_add(o, "tasks", json_object_new_int64(s->stat.tasks));
-	json_object_object_add(o, "spool_bytes", json_object_new_uint64(s->spool_bytes));
-	json_object_object_add(o, "execs", json_object_new_uint64(s->last_n));
-	json_object_object_add(o, "commands_running", json_object_new_int64(s->nrunning));
-	json_object_object_add(o, "commands_waiting", json_object_new_int64(s->nwaiting));
-	return put_line(o, out);
-}
-
 /* -- leases -------------------------------------------------------------------------------------------------- */
 
 void sandbox_lease_open(struct sandbox *s)

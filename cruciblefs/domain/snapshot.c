@@ -460,8 +460,13 @@ void snapshots_sweep(struct registry *r)
 		struct snapshot *p = x.at[i];
 		struct ask a;
 
-		/* One reference is the table's, the others of whoever works on it. */
-		if (!p->gone || p->removing || p->needed || p->busy || p->refs > 1 || doubted(r, p))
+		if (!p->gone || p->removing || p->needed || doubted(r, p))
+			continue;
+		/* One reference is the table's, the others of whoever works on it. Is that the store alone, it need
+		 * not. */
+		if (p->refs == 2)
+			store_work_cancel(r, &p->work);
+		if (p->busy || p->refs > 1)
 			continue;
 		ask_init(&a);
 		ask_str(&a, p->uuid);

@@ -41,6 +41,12 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 	json_object_object_add(o, "owner", json_object_new_int64(p->owner.uid));
 	add(o, "status", snapshot_status_name(p->status));
 	add(o, "error", p->error);
+	if (p->status == SNAPSHOT_STORING && p->work.total) {
+		struct json_object *progress = json_object_new_object();
+
+		json_object_object_add(o, "progress", progress);
+		store_work_add(&p->work, progress);
+	}
 	add(o, "engine", p->reg->engine.name);
 	add(o, "accel", engine_accel_name(p->accel));
 	add(o, "fingerprint", p->fingerprint);

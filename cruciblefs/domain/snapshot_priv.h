@@ -57,6 +57,7 @@ struct snapshot {
 	char *verified;		  /* JSON line, or NULL */
 	enum { DIFF_NONE, DIFF_RUNNING, DIFF_DONE, DIFF_FAILED } diff;
 	bool busy;						   /* verify runs */
+	struct store_work work;					   /* storing or verifying it */
 	enum { WORKSET_NONE, WORKSET_KEPT, WORKSET_TOLD } workset; /* as a file (perhaps), known to this pager */
 	loop_id workset_timer;
 	uint64_t used_ns;      /* hidden: when a sandbox last went on from it; 0: not since the daemon's start */
@@ -186,6 +187,14 @@ void ask_fd(struct ask *a, int fd);
 /* Send; frees what @a holds. 0: @fn (may be NULL) will be called once. -errno: it will not. */
 int ask_pager(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
 int ask_store(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
+/* -- storework.c */
+/* ask_store() of what takes long: until @fn is called, which has to call store_work_done(), @w tells how far it is. */
+int ask_store_work(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg, struct store_work *w);
+void store_work_done(struct store_work *w);
+/* Nobody wants it any more: it ends soon, as a rule with -ECANCELED. Nothing is under way: nothing. */
+void store_work_cancel(struct registry *r, const struct store_work *w);
+void store_work_heard(struct registry *r, struct msg *m);	       /* STORE_PROGRESS */
+int store_work_add(const struct store_work *w, struct json_object *o); /* "done" and "total", once they are known */
 int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg);
 /* PAGER_ATTACH: @ranges as on the wire; @fds: userfaultfd (if there is one), mem, pagemap. */
 struct attach {

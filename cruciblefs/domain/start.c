@@ -391,6 +391,8 @@ bool start_room_for(struct registry *r, uint32_t memory_mib)
 /* Refuse early what the host cannot carry: an honest no is better than the kernel's OOM killer. */
 static int admit(struct sandbox *s, struct err *e)
 {
+	struct ask a;
+
 	struct registry *reg = s->reg;
 	uint64_t sum = engine_memory_class(sandbox_num(s, ATTR_MEMORY_MIB)) + committed_mib(reg, s),
 		 most = committed_most_mib(reg), available = host_available_mib(), free_mib = 0;
@@ -405,6 +407,12 @@ static int admit(struct sandbox *s, struct err *e)
 	/* What a warm one had comes back behind; it is worth at least its engine's own memory. */
 	while (available < reg->cfg->memory_floor_mib && warm_give_up(reg))
 		available += WARM_OWN_MIB;
+	/* So do pages that the store has as well; how many, is seen at the next try. */
+	if (available < reg->cfg->memory_floor_mib && !s->hidden) {
+		ask_init(&a);
+		ask_str(&a, "");
+		ask_pager(reg, PAGER_EVICT, &a, NULL, NULL);
+	}
 	if (sum > most)
 		return err_set(e, -ENOMEM,
 			       "sandbox %s: start: %" PRIu64 " MiB of memory_mib would run, more than the %" PRIu64

@@ -53,6 +53,19 @@ static void keep(char **at, char *line)
 	*at = line;
 }
 
+/* The line @line, "" for NULL; of what is under way also how far it is. */
+static int show(const char *line, const struct store_work *w, struct buf *out)
+{
+	AUTO_JSON *o = NULL;
+	struct err e;
+
+	if (!line)
+		return 0;
+	if (w->total && json_parse(line, strlen(line), &o, &e) == 0 && store_work_add(w, o) == 0)
+		line = json_line(o);
+	return buf_addf(out, "%s\n", line);
+}
+
 /* -- one snapshot ----------------------------------------------------------------------------------------------------
  */
 
@@ -65,6 +78,7 @@ static void on_verified(void *arg, int code, const char *words, struct wire_rd *
 	if (code == 0)
 		wire_str(r, answer, sizeof(answer));
 	p->busy = false;
+	store_work_done(&p->work);
 	if (code == -EBADMSG || (code == 0 && is_damaged(answer))) {
 		keep(&p->verified, outcome("damaged", answer, words));
 		if (!p->gone)
@@ -97,7 +111,7 @@ int snapshot_verify(struct snapshot *p, const struct cfs_who *who, struct err *e
 		return err_set(e, -EBUSY, "snapshot %s: verify: runs already", p->name);
 	ask_init(&a);
 	ask_str(&a, p->uuid);
-	k = ask_store(p->reg, STORE_VERIFY, &a, on_verified, snapshot_ref(p));
+	k = ask_store_work(p->reg, STORE_VERIFY, &a, on_verified, snapshot_ref(p), &p->work);
 	if (k < 0) {
 		snapshot_unref(p);
 		return err_set(e, k == -ENOTCONN ? -EBUSY : k,
@@ -112,7 +126,7 @@ int snapshot_verify(struct snapshot *p, const struct cfs_who *who, struct err *e
 
 int snapshot_verify_json(struct snapshot *p, struct buf *out)
 {
-	return p->verified ? buf_addf(out, "%s\n", p->verified) : 0;
+	return show(p->verified, &p->work, out);
 }
 
 /* -- the whole store -------------------------------------------------------------------------------------------------
@@ -153,6 +167,7 @@ struct work {
 	struct registry *reg;
 	char **at;
 	bool *runs;
+	struct store_work *far;
 };
 
 static void on_work(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -164,6 +179,7 @@ static void on_work(void *arg, int code, const char *words, struct wire_rd *r, s
 	if (code == 0)
 		wire_str(r, answer, sizeof(answer));
 	*w->runs = false;
+	store_work_done(w->far);
 	keep(w->at, outcome(code < 0 ? "failed" : is_damaged(answer) ? "damaged" : "ok", answer, words));
 	log_info("event=store-work-done outcome=%s", *w->at ? *w->at : "");
 	ask_stat(w->reg);
@@ -174,6 +190,7 @@ static int begin(struct registry *r, bool gc, struct err *e)
 {
 	char **at = gc ? &r->gc_outcome : &r->verify_outcome;
 	bool *runs = gc ? &r->gc_runs : &r->verify_runs;
+	struct store_work *far = gc ? &r->gc_work : &r->verify_work;
 	struct work *w;
 	struct ask a;
 	int k;
@@ -183,11 +200,11 @@ static int begin(struct registry *r, bool gc, struct err *e)
 	w = malloc(sizeof(*w));
 	if (!w)
 		return err_set(e, -ENOMEM, "store: no memory");
-	*w = (struct work){ r, at, runs };
+	*w = (struct work){ r, at, runs, far };
 	ask_init(&a);
 	if (!gc)
 		ask_str(&a, "");
-	k = ask_store(r, gc ? STORE_GC : STORE_VERIFY, &a, on_work, w);
+	k = ask_store_work(r, gc ? STORE_GC : STORE_VERIFY, &a, on_work, w, far);
 	if (k < 0) {
 		free(w);
 		return err_set(e, k == -ENOTCONN ? -EBUSY : k,
@@ -208,9 +225,9 @@ int registry_store_start(struct registry *r, const char *what, const struct cfs_
 
 int registry_store_outcome(struct registry *r, const char *what, struct buf *out)
 {
-	const char *line = !strcmp(what, "gc") ? r->gc_outcome : r->verify_outcome;
+	bool gc = !strcmp(what, "gc");
 
-	return line ? buf_addf(out, "%s\n", line) : 0;
+	return show(gc ? r->gc_outcome : r->verify_outcome, gc ? &r->gc_work : &r->verify_work, out);
 }
 
 static void on_gc_time(void *arg)

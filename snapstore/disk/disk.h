@@ -53,6 +53,11 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 /* The snapshot's stack from the snapstore (its files went, or it was never here): base and one map. */
 int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes, const struct disk_origin *base,
 			   const struct snap_digest *root, struct err *e);
+/* A stack of DISK_LAYERS_MAX layers has no room for another top: disk_freeze() joins two of it first, which may copy up to
+ * a GiB, unless writes since it was full have done that. This does it before, in steps of about a MiB. 1: call it again,
+ * with whatever has come in between. 0: there is room (or no such stack). Errors: -ENOSPC; -EMLINK too deep to join;
+ * -EBADMSG. */
+int disk_make_room(struct disks *d, const char *id, struct err *e);
 /* Freeze: @snapshot becomes a stack of @id's layers, @id goes on above. Nothing may be under way on @id (the machine is
  * paused). Constant time. -EEXIST, -ENOENT, -ENOSPC, -EMLINK too deep to join. On failure nothing has changed. */
 int disk_freeze(struct disks *d, const char *id, const char *snapshot, struct err *e);
@@ -79,6 +84,7 @@ struct disk;
 int disk_open(struct disks *d, const char *id, struct disk **ret, struct err *e); /* -ENOENT, -EBADMSG, -EBUSY open */
 struct disk *disk_close(struct disk *k);
 uint64_t disk_bytes(const struct disk *k);
+const char *disk_id(const struct disk *k);					     /* of its stack; borrowed */
 int disk_read(struct disk *k, void *buf, uint64_t off, uint32_t len, struct err *e); /* -EBADMSG, -EIO */
 /* -ENOSPC, -EDQUOT, -EROFS: a snapshot's */
 int disk_write(struct disk *k, const void *buf, uint64_t off, uint32_t len, struct err *e);
@@ -93,7 +99,7 @@ int nbd_new(struct loop *l, int listen_fd, struct disks *d, struct nbd **ret, st
 struct nbd *nbd_free(struct nbd *n);
 int nbd_export(struct nbd *n, const char *name, const char *disk_id, uid_t uid, struct err *e); /* -EEXIST, -ENOENT */
 void nbd_unexport(struct nbd *n, const char *name); /* its connection is closed; none is fine */
-/* Requests that are under way on @name: 0 when the machine is paused and drained. */
-unsigned nbd_busy(struct nbd *n, const char *name);
+/* Requests that are under way on the disk @disk_id: 0 when its machine is paused and drained. */
+unsigned nbd_busy(const struct nbd *n, const char *disk_id);
 
 #endif

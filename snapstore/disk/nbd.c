@@ -70,11 +70,13 @@ void nbd_unexport(struct nbd *n, const char *name)
 	export_free(x);
 }
 
-unsigned nbd_busy(struct nbd *n, const char *name)
+unsigned nbd_busy(const struct nbd *n, const char *id)
 {
-	struct nbd_export *x = nbd_export_find(n, name);
-
-	return x && x->conn ? nbd_conn_busy(x->conn) : 0;
+	for (const struct nbd_export *x = n->exports; x; x = x->next) {
+		if (!strcmp(disk_id(x->disk), id)) /* a disk is open once */
+			return x->conn ? nbd_conn_busy(x->conn) : 0;
+	}
+	return 0;
 }
 
 /* -- who comes --------------------------------------------------------------------------------------------------- */

@@ -16,9 +16,9 @@
 #include "snapstore/disk/disk.h"
 #include "snapstore/pager/core.h"
 
-#define ASK_FREEZE 1000 /* beside the types of pager.h */
+#define DISK_CALL_FREEZE 1000 /* beside the types of pager.h */
 
-struct ask {
+struct disk_call {
 	unsigned type;
 	struct pg_call call;
 	struct pg_request q;
@@ -44,9 +44,11 @@ struct pg_disks {
 	struct snap *snap; /* NULL: no store yet */
 	struct disks *disks;
 	struct nbd *nbd;
+	struct disk_call *making_room; /* no other call is taken up before it is answered; blocks are */
+	loop_id room_defer;
 };
 
-static void ask_free(struct ask *a)
+static void disk_call_free(struct disk_call *a)
 {
 	fd_close(&a->base_fd);
 	for (size_t i = 0; i < a->nfds; i++)
@@ -56,7 +58,7 @@ static void ask_free(struct ask *a)
 }
 
 /* A pointer through a pipe. NULL says: the end. */
-static int put(int fd, struct ask *a)
+static int put(int fd, struct disk_call *a)
 {
 	uintptr_t word = (uintptr_t)a;
 	ssize_t n = write(fd, &word, sizeof(word));
@@ -64,13 +66,13 @@ static int put(int fd, struct ask *a)
 	return n == (ssize_t)sizeof(word) ? 0 : n < 0 && errno == EAGAIN ? -EBUSY : -EIO;
 }
 
-static bool get(int fd, struct ask **ret)
+static bool get(int fd, struct disk_call **ret)
 {
 	uintptr_t word;
 
 	if (read(fd, &word, sizeof(word)) != (ssize_t)sizeof(word))
 		return false;
-	*ret = (struct ask *)word; // NOLINT(performance-no-int-to-ptr): it was one
+	*ret = (struct disk_call *)word; // NOLINT(performance-no-int-to-ptr): it was one
 	return true;
 }
 
@@ -105,7 +107,7 @@ static int create_stored(struct pg_disks *d, const struct pg_request *q, const s
 	return r;
 }
 
-static int create(struct pg_disks *d, struct ask *a)
+static int create(struct pg_disks *d, struct disk_call *a)
 {
 	const struct pg_request *q = &a->q;
 	struct disk_origin o = { .base_fd = a->base_fd };
@@ -118,7 +120,7 @@ static int create(struct pg_disks *d, struct ask *a)
 	return r < 0 ? r : disk_create(d->disks, q->id, q->bytes, q->limit, &o, &a->e);
 }
 
-static int stored(struct pg_disks *d, struct ask *a)
+static int stored(struct pg_disks *d, struct disk_call *a)
 {
 	struct snap_manifest m = { 0 };
 	int r;
@@ -133,7 +135,7 @@ static int stored(struct pg_disks *d, struct ask *a)
 	return r;
 }
 
-static int files(struct pg_disks *d, struct ask *a)
+static int files(struct pg_disks *d, struct disk_call *a)
 {
 	struct disk_files f = { 0 };
 	int r = disk_snapshot_files(d->disks, a->q.snapshot, a->q.parent, &f, &a->e);
@@ -147,7 +149,7 @@ static int files(struct pg_disks *d, struct ask *a)
 	return wire_put_u32(&a->answer, f.n);
 }
 
-static int disk_numbers(struct pg_disks *d, struct ask *a)
+static int disk_numbers(struct pg_disks *d, struct disk_call *a)
 {
 	uint64_t own = 0;
 	unsigned layers = 0;
@@ -158,7 +160,15 @@ static int disk_numbers(struct pg_disks *d, struct ask *a)
 	return r < 0 ? r : wire_put_u32(&a->answer, layers);
 }
 
-static int answer(struct pg_disks *d, struct ask *a)
+/* A write that is under way would be in neither the snapshot nor the machine's pages. */
+static int freeze(struct pg_disks *d, struct disk_call *a)
+{
+	if (nbd_busy(d->nbd, a->q.id))
+		return err_set(&a->e, -EBUSY, "%s: requests are under way: its machine is not paused", a->q.id);
+	return disk_freeze(d->disks, a->q.id, a->q.snapshot, &a->e);
+}
+
+static int answer(struct pg_disks *d, struct disk_call *a)
 {
 	struct pg_request *q = &a->q;
 
@@ -182,17 +192,41 @@ static int answer(struct pg_disks *d, struct ask *a)
 		return stored(d, a);
 	case PAGER_FORGET:
 		return disk_remove(d->disks, q->snapshot, &a->e);
-	case ASK_FREEZE:
-		return q->id[0] ? disk_freeze(d->disks, q->id, q->snapshot, &a->e) : 0;
+	case DISK_CALL_FREEZE:
+		return q->id[0] ? freeze(d, a) : 0;
 	default:
 		return err_set(&a->e, -ENOSYS, "request %u is not one of disks", a->type);
 	}
 }
 
-static void on_ask(void *arg, uint32_t events)
+/* A full stack that is to be frozen gets room for a top, in steps. 1: not yet. */
+static int make_room(struct pg_disks *d, struct disk_call *a)
+{
+	return a->type == DISK_CALL_FREEZE && a->q.id[0] ? disk_make_room(d->disks, a->q.id, &a->e) : 0;
+}
+
+/* Other machines' blocks are served between two steps; other calls wait, as they do behind a call that takes long. */
+static void serve(void *arg)
 {
 	struct pg_disks *d = arg;
-	struct ask *a;
+	struct disk_call *a = d->making_room;
+	int r = make_room(d, a);
+
+	d->room_defer = 0;
+	if (r > 0 && loop_mod(d->loop, d->to_watch, 0) == 0 && loop_defer(d->loop, serve, d, &d->room_defer) == 0)
+		return;
+	d->making_room = NULL;
+	loop_mod(d->loop, d->to_watch, EPOLLIN);
+	a->code = r < 0 ? r : answer(d, a);
+	if (a->code < 0 && !*a->e.msg)
+		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
+	put(d->from[1], a); /* may wait for the loop, which never waits for us */
+}
+
+static void on_call(void *arg, uint32_t events)
+{
+	struct pg_disks *d = arg;
+	struct disk_call *a;
 
 	(void)events;
 	if (!get(d->to[0], &a))
@@ -203,10 +237,8 @@ static void on_ask(void *arg, uint32_t events)
 	}
 	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) == 0)
 		disks_set_snap(d->disks, d->snap);
-	a->code = answer(d, a);
-	if (a->code < 0 && !*a->e.msg)
-		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
-	put(d->from[1], a); /* may wait for the loop, which never waits for us */
+	d->making_room = a;
+	serve(d);
 }
 
 static void *run(void *arg)
@@ -222,7 +254,7 @@ static void *run(void *arg)
 static void on_answer(void *arg, uint32_t events)
 {
 	struct pg_disks *d = arg;
-	struct ask *a;
+	struct disk_call *a;
 
 	(void)events;
 	if (!get(d->from[0], &a))
@@ -233,12 +265,12 @@ static void on_answer(void *arg, uint32_t events)
 		pg_reply_err(&a->call, &a->e);
 	else
 		pg_reply(&a->call, 0, NULL, &a->answer, a->fds, a->nfds);
-	ask_free(a);
+	disk_call_free(a);
 }
 
-static struct ask *ask_new(unsigned type, const struct pg_call *c)
+static struct disk_call *disk_call_new(unsigned type, const struct pg_call *c)
 {
-	struct ask *a = calloc(1, sizeof(*a));
+	struct disk_call *a = calloc(1, sizeof(*a));
 
 	if (!a)
 		return NULL;
@@ -252,7 +284,7 @@ static struct ask *ask_new(unsigned type, const struct pg_call *c)
 
 void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_request *q, int base_fd)
 {
-	struct ask *a = ask_new(q->type, c);
+	struct disk_call *a = disk_call_new(q->type, c);
 	int r;
 
 	if (!a) {
@@ -265,15 +297,15 @@ void pg_disks_ask(struct pg_disks *d, const struct pg_call *c, const struct pg_r
 	r = put(d->to[1], a);
 	if (r < 0) {
 		pg_reply(c, r, "disks: too much is under way", NULL, NULL, 0);
-		ask_free(a);
+		disk_call_free(a);
 	}
 }
 
 /* About a snapshot; the answer, if anybody wants one, goes to @fn. */
-static int ask_snapshot(struct pg_disks *d, unsigned type, const char *id, const char *snapshot, pg_done_fn *fn,
-			void *arg)
+static int call_snapshot(struct pg_disks *d, unsigned type, const char *id, const char *snapshot, pg_done_fn *fn,
+			 void *arg)
 {
-	struct ask *a = ask_new(type, &(struct pg_call){ .p = d->p });
+	struct disk_call *a = disk_call_new(type, &(struct pg_call){ .p = d->p });
 	int r;
 
 	if (!a)
@@ -284,23 +316,23 @@ static int ask_snapshot(struct pg_disks *d, unsigned type, const char *id, const
 	a->arg = arg;
 	r = put(d->to[1], a);
 	if (r < 0)
-		ask_free(a);
+		disk_call_free(a);
 	return r;
 }
 
 int pg_disks_freeze(struct pg_disks *d, const char *id, const char *snapshot, pg_done_fn *fn, void *arg)
 {
-	return ask_snapshot(d, ASK_FREEZE, id, snapshot, fn, arg);
+	return call_snapshot(d, DISK_CALL_FREEZE, id, snapshot, fn, arg);
 }
 
 void pg_disks_stored(struct pg_disks *d, const char *snapshot)
 {
-	ask_snapshot(d, PAGER_STORED, "", snapshot, NULL, NULL);
+	call_snapshot(d, PAGER_STORED, "", snapshot, NULL, NULL);
 }
 
 void pg_disks_forget(struct pg_disks *d, const char *snapshot)
 {
-	ask_snapshot(d, PAGER_FORGET, "", snapshot, NULL, NULL);
+	call_snapshot(d, PAGER_FORGET, "", snapshot, NULL, NULL);
 }
 
 int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e)
@@ -319,7 +351,7 @@ int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e)
 	if (r == 0)
 		r = fd_set_nonblock(d->to[1], true); /* full: the daemon is told */
 	if (r == 0)
-		r = loop_add(d->loop, d->to[0], EPOLLIN, on_ask, d, &d->to_watch);
+		r = loop_add(d->loop, d->to[0], EPOLLIN, on_call, d, &d->to_watch);
 	if (r == 0)
 		r = loop_add(p->loop, d->from[0], EPOLLIN, on_answer, d, &d->from_watch);
 	if (r < 0)
@@ -346,7 +378,7 @@ int pg_disks_new(struct pager *p, struct pg_disks **ret, struct err *e)
 
 static void drain(int fd)
 {
-	struct ask *a;
+	struct disk_call *a;
 
 	if (fd < 0 || fd_set_nonblock(fd, true) < 0)
 		return;
@@ -354,7 +386,7 @@ static void drain(int fd)
 		if (a && a->fn)
 			a->fn(a->arg, -ECANCELED, "the pager ends");
 		if (a)
-			ask_free(a);
+			disk_call_free(a);
 	}
 }
 

@@ -98,7 +98,8 @@ enum pager_type {
 	 * out,"machines":N,"uring":bool,"budget_bytes":N,"faults":N, "degraded":"words or ''"}} */
 	PAGER_STAT,
 	PAGER_LIST,  /* {} -> {u32 n, n * {str machine, str snapshot}, u32 m, m * {str template, u8 stored}} */
-	PAGER_EVICT, /* {str snapshot ("": the least used)}: give its filled pages back; live ones refault; for tests */
+	PAGER_EVICT, /* {str snapshot ("": the least used)}: give its filled pages back; live ones refault. For a host
+		      * that is short of memory: what goes beyond the budget goes by itself */
 	/* {u64 template budget bytes} */
 	PAGER_CONFIG,
 	PAGER_QUIT,

@@ -22,7 +22,7 @@
 struct work {
 	struct request *q;
 	struct snap_edit *edit;
-	uint64_t done, total;
+	uint64_t before, total; /* pages and blocks: of the maps that are done, of all */
 	uint8_t pages[GROUP * SNAP_PAGE_BYTES];
 	uint8_t bits[BITS_BYTES];
 	uint8_t maps[STORED_LAYERS_MAX][MAP_BYTES];
@@ -48,10 +48,12 @@ static int read_padded(int fd, void *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-static int advance(struct work *w, uint64_t entries, struct err *e)
+/* A map is done up to @entry. */
+static int advance(struct work *w, uint64_t entry, struct err *e)
 {
-	w->done += entries;
-	if (!request_progress(w->q, w->done < w->total ? w->done : w->total, w->total))
+	uint64_t done = w->before + entry;
+
+	if (!request_progress(w->q, done < w->total ? done : w->total, w->total))
 		return err_set(e, -ECANCELED, "canceled");
 	return 0;
 }
@@ -111,7 +113,7 @@ static int put_memory(struct work *w, struct err *e)
 		if (bits)
 			r = memory_group(w, i, bits, e);
 		if (r == 0 && (bits || at == 0))
-			r = advance(w, at == 0 ? BITS_BYTES * 8ull : 0, e);
+			r = advance(w, i + GROUP, e);
 	}
 	return r;
 }
@@ -204,7 +206,7 @@ static int put_disk(struct work *w, struct err *e)
 		else if (at)
 			continue;
 		if (r == 0)
-			r = advance(w, at == 0 ? MAP_BLOCKS : 0, e);
+			r = advance(w, i + GROUP, e);
 	}
 	return r;
 }
@@ -258,7 +260,7 @@ static int put_all(struct snap_batch *b, struct work *w, const struct snap_manif
 	if (r == 0 && in->memory_pages)
 		r = put_map(b, w, base->memory_pages ? &base->memory : NULL, &snap_zero, in->memory_pages, put_memory,
 			    &m->memory, e);
-	w->done = in->memory_pages;
+	w->before = in->memory_pages;
 	if (r == 0 && in->disk_blocks)
 		r = put_map(b, w, base->disk_blocks ? &base->disk : NULL, &snap_absent, in->disk_blocks, put_disk,
 			    &m->disk, e);

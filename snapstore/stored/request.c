@@ -294,6 +294,7 @@ int request_run(struct snap *s, struct request *q)
 	case STORE_CANCEL:
 	case STORE_PROGRESS:
 	case STORE_QUIT:
+	case STORE_PING:
 	case STORE_TYPE_COUNT:
 		break;
 	}

@@ -279,6 +279,8 @@ static void on_msg(void *arg, struct msg *m)
 		on_cancel(st, m);
 	else if (m->type == STORE_QUIT)
 		on_quit(st, m->id);
+	else if (m->type == STORE_PING)
+		reply(st, m->id, 0, "", NULL, -1);
 	else
 		on_request(st, m);
 }

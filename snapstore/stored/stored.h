@@ -37,6 +37,7 @@ enum stored_type {
 	STORE_CANCEL,	/* {u32 id of a request}: it ends with -ECANCELED if it had not yet; no reply */
 	STORE_PROGRESS, /* store -> daemon, id of the request: {u64 done, u64 total}; at most every 100 ms */
 	STORE_QUIT,
+	STORE_PING, /* {} -> {}: are you there? Answered at once, whatever is under way, without the disk */
 	STORE_TYPE_COUNT,
 };
 

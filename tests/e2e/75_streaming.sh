@@ -30,7 +30,7 @@ assert_rec stdout '"queued\n"' exit_code 0
 
 # -- the fork
 assert_json "$(cat "$B/info.json")" inherited.0.n "$n"
-assert_json "$(cat "$SNAPS/s/info.json")" inherited.0.exec "$n"
+assert_json "$(cat "$SNAPS/s/info.json")" inherited.0.n "$n"
 assert_eq "$(ls -A "$B/exec")" "" "commands of the fork"
 assert_errno ENOENT read "$B/wait"
 wait_for "the inherited command to end" grep -qx end "$B/inherited/$n.out"

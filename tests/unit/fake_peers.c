@@ -23,6 +23,7 @@ struct peer {
 
 static struct question {
 	bool used, sent; /* sent: its answer is on the loop */
+	bool canceled;
 	struct peer *peer;
 	uint32_t id;
 	int type;
@@ -99,6 +100,12 @@ static int pager_answers(struct question *q, struct buf *b, struct msg *m)
 		if (!fakes_have(FAKE_DISKS, second))
 			return refuse(b, -ENOENT, "no such disk");
 		return 0;
+	case PAGER_DISK_STAT:
+		if (!fakes_have(FAKE_DISKS, a))
+			return refuse(b, -ENOENT, "no such disk");
+		wire_put_u64(b, 12345);
+		wire_put_u32(b, 3);
+		return 0;
 	case PAGER_DISK_FILES:
 		wire_put_u32(b, 1);
 		give(m, 2);
@@ -166,7 +173,7 @@ static void answer(void *arg)
 	static uint8_t room[8192];
 	struct buf b = { .data = room, .cap = sizeof(room) - 1, .max = sizeof(room) - 1 };
 	struct msg m = { 0 };
-	int code = fakes.refuse[q->peer->who][q->type];
+	int code = q->canceled ? -ECANCELED : fakes.refuse[q->peer->who][q->type];
 	char words[64] = "refused by the test";
 
 	q->deferred = 0;
@@ -297,6 +304,26 @@ int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const
 	return 0;
 }
 
+/* One that was answered, or will be in a moment, cannot be stopped any more. */
+static void cancel(struct peer *p, const void *data, size_t len)
+{
+	struct wire_rd r;
+	uint32_t id;
+
+	wire_rd_init(&r, data, len);
+	id = wire_u32(&r);
+	assert(wire_done(&r) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		struct question *q = &questions[i];
+
+		if (!q->used || q->sent || q->peer != p || q->id != id)
+			continue;
+		q->canceled = true;
+		if (send_later(q) < 0)
+			abort();
+	}
+}
+
 int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
 {
 	static struct question q;
@@ -304,8 +331,12 @@ int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
 	if (!p->up)
 		return -ENOTCONN;
 	q = (struct question){ .peer = p, .type = type };
-	read_strings(&q, data, len);
 	fakes_note(p->who, type);
+	if (p->who == FAKE_STORE && type == STORE_CANCEL) {
+		cancel(p, data, len);
+		return 0;
+	}
+	read_strings(&q, data, len);
 	told(&q);
 	return 0;
 }
@@ -423,6 +454,23 @@ void fakes_pager_lost(const char *machine, const char *words)
 	m.data = b.data;
 	m.len = b.len;
 	peers[FAKE_PAGER]->ops.on_msg(peers[FAKE_PAGER]->arg, &m);
+}
+
+void fakes_store_progress(int type, uint64_t done, uint64_t total)
+{
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
+		uint8_t room[16];
+		struct buf b = { .data = room, .cap = sizeof(room), .max = sizeof(room) };
+		struct msg m = { .type = STORE_PROGRESS, .id = questions[i].id };
+
+		if (!questions[i].used || questions[i].peer->who != FAKE_STORE || questions[i].type != type)
+			continue;
+		wire_put_u64(&b, done);
+		wire_put_u64(&b, total);
+		m.data = b.data;
+		m.len = b.len;
+		peers[FAKE_STORE]->ops.on_msg(peers[FAKE_STORE]->arg, &m);
+	}
 }
 
 void fake_peers_answer(enum fake_who who, int type)

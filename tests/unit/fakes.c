@@ -29,11 +29,14 @@ static const char *const pager_words[PAGER_TYPE_COUNT] = {
 	[PAGER_DISK_SYNC] = "DISK_SYNC",
 	[PAGER_DISK_FILES] = "DISK_FILES",
 	[PAGER_CONFIG] = "CONFIG",
+	[PAGER_EVICT] = "EVICT",
+	[PAGER_DISK_STAT] = "DISK_STAT",
 	[PAGER_QUIT] = "QUIT",
 };
 static const char *const store_words[STORE_TYPE_COUNT] = {
-	[STORE_INGEST] = "INGEST", [STORE_VERIFY] = "VERIFY",	  [STORE_REMOVE] = "REMOVE", [STORE_GC] = "GC",
-	[STORE_STAT] = "STAT",	   [STORE_MANIFEST] = "MANIFEST", [STORE_STATE] = "STATE",   [STORE_QUIT] = "QUIT",
+	[STORE_INGEST] = "INGEST", [STORE_VERIFY] = "VERIFY", [STORE_REMOVE] = "REMOVE",
+	[STORE_GC] = "GC",	   [STORE_STAT] = "STAT",     [STORE_MANIFEST] = "MANIFEST",
+	[STORE_STATE] = "STATE",   [STORE_QUIT] = "QUIT",     [STORE_CANCEL] = "CANCEL",
 };
 static const char *const box_words[BOX_REPLY] = {
 	[BOX_START] = "START",	 [BOX_EXEC] = "EXEC",	  [BOX_STDIN] = "STDIN",

@@ -61,6 +61,7 @@ void fakes_answer(enum fake_who who, int type); /* those that were held; from no
 void fakes_up(enum fake_who who, bool fresh); /* one that is away comes; a fresh one knows nothing but disks */
 void fakes_lose(enum fake_who who);	      /* it dies: what waits is answered -EPIPE; it stays away */
 void fakes_pager_lost(const char *machine, const char *words);
+void fakes_store_progress(int type, uint64_t done, uint64_t total); /* of every request of @type that waits */
 
 /* -- boxes: fake_box.c -- */
 void fake_box_add(void *arg, const char *machine, int fd); /* fake_launcher's on_box */

@@ -349,6 +349,47 @@ static void test_waiting_until_it_is_stored(void **state)
 	snapshot_close(&s);
 }
 
+/* @arg: the other side of the terminal. */
+static void *become_ready_once_drawn(void *arg)
+{
+	char drawn[512] = "";
+
+	for (size_t n = 0; !strstr(drawn, "25% storing s");) {
+		ssize_t more = read(*(int *)arg, drawn + n, sizeof(drawn) - 1 - n);
+
+		if (more <= 0)
+			abort();
+		n += (size_t)more;
+	}
+	return become_ready((void *)"ready\n");
+}
+
+/* On a terminal it shows how far the store is. */
+static void test_await_on_a_terminal(void **state)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), terminal, saved = dup(STDERR_FILENO);
+	struct snapshot s;
+	struct err e = { 0 };
+	pthread_t t;
+
+	(void)state;
+	assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0);
+	assert_int_equal(snapshot_open(root, "s", &s, &e), 0);
+	put_file("snapshots/s/status", "storing\n");
+	put_file("snapshots/s/info.json", "{\"id\":\"s\",\"progress\":{\"done\":1,\"total\":4}}");
+	assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+	assert_int_equal(pthread_create(&t, NULL, become_ready_once_drawn, &master), 0);
+	assert_int_equal(snapshot_await_ready(root, &s, &e), 0);
+	pthread_join(t, NULL);
+	assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	snapshot_close(&s);
+	close(saved);
+	close(terminal);
+	close(master);
+}
+
 static void test_ls(void **state)
 {
 	struct result res;
@@ -389,7 +430,31 @@ static void test_inspect(void **state)
 	assert_refused(&res, -ENOENT, "no snapshot");
 	unlinkat(root, "snapshots/s/info.json", 0);
 	RUN(&res, "snapshot", "inspect", "s");
-	assert_refused(&res, -ENOENT, "info.json");
+	assert_refused(&res, -ENOENT, "snapshot \"s\": info.json");
+	/* A sandbox: the same, with what it has besides. */
+	assert_int_equal(mkdirat(root, "run/a/limits", 0755), 0);
+	put_file("run/a/status", "ready\n");
+	put_file("run/a/error", "\n");
+	put_file("run/a/limits/vcpus", "2\n");
+	put_file("run/a/limits/timeout_s", "none\n");
+	put_file("run/a/usage.json", "{\"cpu_ms\":5}\n");
+	RUN(&res, "sandbox", "inspect", "a", "-o", "json");
+	assert_int_equal(res.r, 0);
+	assert_non_null(strstr(res.out, "\"parent\":\"s\""));
+	assert_non_null(strstr(res.out, "\"status\":\"ready\",\"error\":\"\""));
+	assert_non_null(strstr(res.out, "\"vcpus\":2"));
+	assert_non_null(strstr(res.out, "\"timeout_s\":\"none\""));
+	assert_non_null(strstr(res.out, "\"usage\":{\"cpu_ms\":5}"));
+	free(res.out);
+	unlinkat(root, "run/a/usage.json", 0);
+	RUN(&res, "sandbox", "inspect", "a");
+	assert_int_equal(res.r, 0);
+	assert_null(strstr(res.out, "usage"));
+	assert_non_null(strstr(res.out, "limits.vcpus"));
+	free(res.out);
+	unlinkat(root, "run/a/status", 0);
+	RUN(&res, "sandbox", "inspect", "a");
+	assert_refused(&res, -ENOENT, "sandbox \"a\": ");
 }
 
 static void test_diff_that_is_there(void **state)
@@ -712,6 +777,7 @@ int main(void)
 		TEST(test_create_is_refused),
 		TEST(test_waiting_until_it_is_stored),
 		TEST(test_ls),
+		TEST(test_await_on_a_terminal),
 		TEST(test_inspect),
 		TEST(test_diff_that_is_there),
 		TEST(test_diff_is_made),

@@ -184,6 +184,48 @@ static void test_removed_while_forks_live(void **state)
 	assert_clean(w);
 }
 
+/* At the bottom of a line's disks lies the map of the snapshot that its first machine was born of, however many were
+ * taken since, and although all of those are stored: it is kept for every machine of that line, over restarts too. */
+static void test_removed_while_a_disk_was_born_of_it(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a"), *b, *c;
+	struct snapshot *one = take_ready(w, s, "one"), *two;
+	struct err e = { 0 };
+	char uuid[LAUNCH_UUID_LEN + 1];
+
+	memcpy(uuid, one->uuid, sizeof(uuid));
+	assert_int_equal(fork_of(w, one, "b", &e), 0);
+	gone(w, s);
+	b = registry_find(w->reg, "b");
+	two = take_ready(w, b, "two");
+	/* b stands on two now, memory and disk, but for the bottom. */
+	assert_string_equal(b->origin, two->uuid);
+	assert_string_equal(b->template, two->uuid);
+	snapshot_destroy(one, &root_user);
+	spin(w);
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	/* c was born of two, whose layers lie on it. */
+	assert_int_equal(fork_of(w, two, "c", &e), 0);
+	c = registry_find(w->reg, "c");
+	assert_string_equal(c->birth, two->uuid);
+	gone(w, b);
+	snapshot_destroy(two, &root_user);
+	spin(w);
+	assert_non_null(snapshot_by_uuid(w->reg, uuid));
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	assert_int_equal(sandbox_ctl(c, "stop", &root_user, &e), 0);
+	spin(w);
+	bring_down(w);
+	bring_up(w);
+	spin(w);
+	assert_non_null(snapshot_by_uuid(w->reg, uuid));
+	assert_true(fakes_have(FAKE_STORED, uuid));
+	gone(w, registry_find(w->reg, "c"));
+	assert_null(w->reg->first_snapshot);
+	assert_clean(w);
+}
+
 /* The store is away when it really goes: told when it is back. */
 static void test_removed_while_the_store_is_away(void **state)
 {
@@ -200,6 +242,47 @@ static void test_removed_while_the_store_is_away(void **state)
 	fakes_up(FAKE_STORE, true);
 	spin(w);
 	assert_clean(w);
+}
+
+/* Nothing needs it, and the store is at it: that is told to stop, and does not keep it. */
+static void test_removed_while_the_store_is_at_it(void **state)
+{
+	struct world *w = *state;
+
+	for (int last = 0; last < 2; last++) {
+		struct sandbox *s = running(w, "a");
+		struct snapshot *p;
+		struct err e = { 0 };
+
+		fakes.hold[FAKE_STORE][STORE_INGEST] = true;
+		p = take(w, s, "one");
+		until(w, p->work.id);
+		fakes.trace[0] = '\0';
+		if (last)
+			gone(w, s);
+		snapshot_destroy(p, &root_user);
+		spin(w);
+		if (!last) { /* its source stands on it */
+			assert_false(fakes_traced("S:CANCEL "));
+			gone(w, s);
+		}
+		assert_true(fakes_traced("S:CANCEL P:FORGET S:REMOVE "));
+		assert_int_equal(fakes.nset[FAKE_STORED], 0);
+		assert_clean(w);
+		fakes_obey();
+		/* While it is checked. */
+		s = running(w, "a");
+		p = take_ready(w, s, "one");
+		gone(w, s);
+		fakes.hold[FAKE_STORE][STORE_VERIFY] = true;
+		assert_int_equal(snapshot_verify(p, &root_user, &e), 0);
+		fakes.trace[0] = '\0';
+		snapshot_destroy(p, &root_user);
+		assert_true(fakes_traced("S:CANCEL "));
+		spin(w);
+		assert_clean(w);
+		fakes_obey();
+	}
 }
 
 /* It is in somebody's hands when it is removed: swept when they let go. */
@@ -236,7 +319,9 @@ int main(void)
 		T(test_all_or_none),
 		T(test_when_it_can_be_forked),
 		T(test_removed_while_forks_live),
+		T(test_removed_while_a_disk_was_born_of_it),
 		T(test_removed_while_the_store_is_away),
+		T(test_removed_while_the_store_is_at_it),
 		T(test_removed_while_a_fork_comes_up),
 	};
 

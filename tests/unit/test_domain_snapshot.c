@@ -315,12 +315,73 @@ static void test_the_waiter_goes(void **state)
 	assert_clean(w);
 }
 
+static void assert_reads(struct snapshot *p, int (*show)(struct snapshot *p, struct buf *out), const char *words,
+			 bool there)
+{
+	struct buf b;
+
+	buf_init(&b, 1 << 16);
+	assert_int_equal(show(p, &b), 0);
+	if (there)
+		assert_says((const char *)b.data, words);
+	else
+		assert_null(strstr((const char *)b.data, words));
+	buf_fini(&b);
+}
+
+/* How far the store is with it, as long as it is at it. */
+static void test_progress(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+	struct snapshot *p;
+	struct err e = { 0 };
+	struct buf b;
+
+	fakes.hold[FAKE_STORE][STORE_INGEST] = true;
+	p = take(w, s, "one");
+	until(w, fakes.asked[FAKE_STORE][STORE_INGEST]);
+	assert_reads(p, snapshot_info_json, "\"progress\"", false); /* nothing is known yet */
+	fakes_store_progress(STORE_INGEST, 5, 20);
+	assert_reads(p, snapshot_info_json, "\"progress\":{\"done\":5,\"total\":20}", true);
+	fakes_store_progress(STORE_INGEST, 21, 20);
+	assert_reads(p, snapshot_info_json, "\"progress\":{\"done\":20,\"total\":20}", true);
+	fakes_answer(FAKE_STORE, STORE_INGEST);
+	until(w, p->status == SNAPSHOT_READY);
+	assert_reads(p, snapshot_info_json, "\"progress\"", false);
+	fakes.hold[FAKE_STORE][STORE_VERIFY] = true;
+	assert_int_equal(snapshot_verify(p, &root_user, &e), 0);
+	assert_reads(p, snapshot_verify_json, "\"status\":\"running\"", true);
+	assert_reads(p, snapshot_verify_json, "\"done\"", false);
+	fakes_store_progress(STORE_VERIFY, 1, 3);
+	assert_reads(p, snapshot_verify_json, "\"done\":1,\"total\":3", true);
+	assert_reads(p, snapshot_info_json, "\"progress\"", false);
+	/* Of the whole store, at the same time. */
+	assert_int_equal(registry_store_start(w->reg, "gc", &root_user, &e), 0);
+	fakes_answer(FAKE_STORE, STORE_VERIFY);
+	fakes.hold[FAKE_STORE][STORE_VERIFY] = true;
+	spin(w);
+	assert_reads(p, snapshot_verify_json, "\"status\":\"ok\"", true);
+	assert_reads(p, snapshot_verify_json, "\"done\"", false);
+	assert_int_equal(registry_store_start(w->reg, "verify", &root_user, &e), 0);
+	fakes_store_progress(STORE_VERIFY, 2, 4);
+	buf_init(&b, 1024);
+	assert_int_equal(registry_store_outcome(w->reg, "verify", &b), 0);
+	assert_says((const char *)b.data, "\"done\":2,\"total\":4");
+	buf_fini(&b);
+	fakes_answer(FAKE_STORE, STORE_VERIFY);
+	gone(w, s);
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
 /* Commands that run then are noted; those that ended or wait are not. */
 static void test_what_runs_is_inherited(void **state)
 {
 	struct world *w = *state;
 	struct sandbox *s = running(w, "a");
 	struct snapshot *p;
+	struct buf b;
 
 	fakes.runs_commands = true;
 	command(s, "true\n");
@@ -332,8 +393,65 @@ static void test_what_runs_is_inherited(void **state)
 	spin(w);
 	exec_set_state(s, sandbox_exec(s, 2), EXEC_RUNNING);
 	p = take_ready(w, s, "busy");
-	assert_string_equal(p->inherited, "[{\"exec\":2}]");
+	/* As a fork's own info.json, and inherited/2.out, call it. */
+	buf_init(&b, 1 << 16);
+	assert_int_equal(snapshot_info_json(p, &b), 0);
+	assert_says((const char *)b.data, "\"inherited\":[{\"n\":2}]");
+	buf_fini(&b);
 	gone(w, s);
+}
+
+/* usage.json tells what was known at the last look, also of a stopped one's disk. */
+static void test_usage_of_a_disk(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+	struct err e = { 0 };
+	struct buf b;
+
+	buf_init(&b, 1 << 16);
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":0,\"disk_layers\":0}");
+	assert_int_equal(sandbox_usage_json(s, &b), 0); /* asked once */
+	spin(w);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_DISK_STAT], 1);
+	buf_reset(&b);
+	assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
+	spin(w);
+	fakes.refuse[FAKE_PAGER][PAGER_DISK_STAT] = -EIO;
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":12345,\"disk_layers\":3}");
+	spin(w);
+	assert_int_equal(fakes.asked[FAKE_PAGER][PAGER_DISK_STAT], 2);
+	buf_reset(&b);
+	fakes_lose(FAKE_PAGER);
+	assert_int_equal(sandbox_usage_json(s, &b), 0);
+	assert_says((const char *)b.data, "\"disk_bytes\":12345"); /* what was known stays */
+	fakes_up(FAKE_PAGER, true);
+	fakes_obey();
+	gone(w, s);
+	assert_clean(w);
+	buf_fini(&b);
+}
+
+/* The host has too little memory: the pager gives back what the store has as well. */
+static void test_short_of_memory(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = new_sandbox(w, "a", &root_user);
+	struct err e = { 0 };
+
+	w->cfg.memory_floor_mib = 1u << 20;
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), -ENOMEM);
+	assert_says(e.msg, "memory_floor_mib");
+	assert_true(fakes_traced("P:EVICT "));
+	w->cfg.memory_floor_mib = 0;
+	fakes.trace[0] = '\0';
+	assert_int_equal(sandbox_ctl(s, "start", &root_user, &e), 0);
+	spin(w);
+	assert_false(fakes_traced("P:EVICT "));
+	gone(w, s);
+	assert_clean(w);
 }
 
 static void test_a_store_that_cannot_be_written(void **state)
@@ -358,9 +476,18 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, snapshot_world, world_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_the_order_of_requests),		T(test_who_may_and_when),	T(test_each_step_refused),
-		T(test_what_fails_after_the_capture),	T(test_the_box_ends_meanwhile), T(test_the_waiter_goes),
-		T(test_the_device_state_is_ours),	T(test_nobody_answers),		T(test_what_runs_is_inherited),
+		T(test_the_order_of_requests),
+		T(test_who_may_and_when),
+		T(test_each_step_refused),
+		T(test_what_fails_after_the_capture),
+		T(test_the_box_ends_meanwhile),
+		T(test_the_waiter_goes),
+		T(test_progress),
+		T(test_usage_of_a_disk),
+		T(test_short_of_memory),
+		T(test_the_device_state_is_ours),
+		T(test_nobody_answers),
+		T(test_what_runs_is_inherited),
 		T(test_a_store_that_cannot_be_written),
 	};
 

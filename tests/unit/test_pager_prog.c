@@ -133,6 +133,13 @@ static void test_the_confined_program_does_it_all(void **state)
 	memset(block, 7, sizeof(block));
 	assert_int_equal(nbd_do(disk, NBD_CMD_WRITE, 0, 8192, 4096, block), 0);
 	snprintf(m.disk, sizeof(m.disk), "%s", m.id);
+	/* Half a write: whoever is in the middle of one is not paused. */
+	nbd_ask(disk, NBD_CMD_WRITE, 0, 5, 8192, 4096);
+	assert_int_equal(rig_snapshot(&rig, &m, uuid[0], uuid[1], &y), -EBUSY);
+	assert_non_null(strstr(y.words, "requests are under way"));
+	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, uuid[1]), 0);
+	assert_int_equal(fd_write_all(disk, block, sizeof(block)), 0);
+	assert_int_equal(nbd_reply(disk, 5), NBD_OK);
 	assert_int_equal(rig_snapshot(&rig, &m, uuid[0], uuid[1], &y), 0);
 	rig_close(&y);
 	assert_int_equal(rig_template(&rig, uuid[1], PAGES, &t), 0);

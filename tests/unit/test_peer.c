@@ -4,6 +4,7 @@
 #include "tests/unit/peer_fix.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "base/fd.h"
 #include "cruciblefs/domain/peer.h"
 
-enum { REPLY = 1, GREETING, ASK, TELL, NEWS, QUIT };
+enum { REPLY = 1, GREETING, ASK, TELL, NEWS, QUIT, PROGRESS, PROBE };
 
 static const struct peer_kind kind = {
 	.name = "crucible-pager",
@@ -401,6 +402,113 @@ static void test_freed_in_callbacks(void **state)
 	buf_fini(&b);
 }
 
+/* -- does it hang? ------------------------------------------------------------------------------------- */
+
+/* One round of the loop, with one look in it at most; what has come is answered, and must be @probe. */
+static void look(struct peer_world *w, uint16_t probe)
+{
+	struct pollfd p = { .fd = w->fd, .events = POLLIN };
+
+	assert_int_equal(loop_once(w->loop, 0), 0);
+	if (w->fd >= 0 && poll(&p, 1, 0) == 1 && !(p.revents & POLLHUP)) {
+		peer_receive(w, probe);
+		peer_answer(w, REPLY, 0, "", NULL, NULL, 0);
+	}
+}
+
+/* Connected, alive, without a word: it is ended, and another is started. */
+static void test_hangs_while_a_call_waits_epipe(void **state)
+{
+	struct peer_world *w = *state;
+	struct peer *k = start_and_up(w);
+
+	peer_no_delays(true);
+	assert_int_equal(ask(k, ASK), 0);
+	peer_until(w, w->losts == 1);
+	peer_no_delays(false);
+	assert_int_equal(seen.code, -EPIPE);
+	assert_non_null(strstr(seen.words, "crucible-pager hangs: it has said nothing for 60 s"));
+	assert_false(peer_is_up(k));
+	peer_until(w, w->spawns == 2);
+	assert_int_equal(w->kills, 2); /* though its socket still takes connections */
+	come_up(w, w->listeners[0]);
+	peer_free(k);
+}
+
+/* It is slow, and says so when it is asked: nothing happens, however long that takes. */
+static void test_slow_is_not_hung(void **state)
+{
+	struct peer_world *w = *state;
+	struct peer *k = start_and_up(w);
+
+	peer_no_delays(true);
+	assert_int_equal(ask(k, ASK), 0);
+	peer_receive(w, ASK);
+	for (unsigned i = 0; i < 4 * PEER_STALLED_LOOKS; i++)
+		look(w, GREETING);
+	assert_int_equal(w->losts, 0);
+	assert_true(peer_is_up(k));
+	peer_free(k);
+}
+
+static unsigned looks_until_stuck(struct peer_world *w, unsigned rounds, bool progress)
+{
+	for (unsigned i = 0; i < rounds; i++) {
+		if (w->losts)
+			return i;
+		if (progress && i % 50 == 0)
+			assert_int_equal(msg_send(w->fd, PROGRESS, 7, NULL, 0, NULL, 0), 0);
+		look(w, PROBE);
+	}
+	return rounds;
+}
+
+/* It answers, but one of its workers has stopped; one that gets on, slowly, is left alone. */
+static void test_stuck_epipe(void **state)
+{
+	struct peer_world *w = *state;
+	struct peer_kind telling = kind;
+	struct peer *k = NULL;
+	struct err e = { 0 };
+
+	telling.progress = PROGRESS;
+	telling.probe = PROBE;
+	seen = (struct seen){ .w = w };
+	assert_int_equal(peer_new(&telling, &w->setup, &ops, w, &k, &e), 0);
+	peer_until(w, w->spawns == 1);
+	come_up(w, w->listeners[0]);
+	peer_no_delays(true);
+	assert_int_equal(ask(k, ASK), 0);
+	peer_receive(w, ASK);
+	assert_int_equal(looks_until_stuck(w, 4 * PEER_STALLED_LOOKS, true), 4 * PEER_STALLED_LOOKS);
+	assert_int_equal(w->losts, 0);
+	assert_true(looks_until_stuck(w, 4 * PEER_STALLED_LOOKS, false) <= PEER_STALLED_LOOKS + 2);
+	peer_no_delays(false);
+	assert_int_equal(seen.code, -EPIPE);
+	assert_non_null(strstr(seen.words, "is stuck"));
+	peer_until(w, w->spawns == 2);
+	assert_int_equal(w->kills, 2);
+	peer_free(k);
+}
+
+/* Nobody looks at one of whom nothing is wanted. */
+static void test_idle_is_not_looked_at(void **state)
+{
+	struct peer_world *w = *state;
+	struct peer *k = start_and_up(w);
+	struct pollfd p = { .fd = w->fd, .events = POLLIN };
+
+	peer_no_delays(true);
+	assert_int_equal(ask(k, ASK), 0);
+	peer_receive(w, ASK);
+	peer_answer(w, REPLY, 0, "", NULL, NULL, 0);
+	for (unsigned i = 0; i < 4 * PEER_SILENT_LOOKS; i++)
+		assert_int_equal(loop_once(w->loop, 0), 0);
+	assert_int_equal(poll(&p, 1, 0), 0); /* it was not even asked */
+	assert_int_equal(w->losts, 0);
+	peer_free(k);
+}
+
 /* -- what nobody asked for ----------------------------------------------------------------------------- */
 
 static void test_told(void **state)
@@ -488,6 +596,10 @@ int main(void)
 		with_world(test_quit),
 		with_world(test_quit_early),
 		with_world(test_freed_in_callbacks),
+		with_world(test_hangs_while_a_call_waits_epipe),
+		with_world(test_slow_is_not_hung),
+		with_world(test_stuck_epipe),
+		with_world(test_idle_is_not_looked_at),
 		with_world(test_told),
 		with_world(test_call),
 		with_world(test_arguments_e2big),

@@ -302,6 +302,7 @@ static void test_a_snapshot_and_its_child(void **state)
 	layer_set(&new, 101, 1, 60000);
 	layer_set(&new, 102, 2, 0);
 	layer_set(&new, 19000, 2, 0);
+	assert_int_equal(ask(s, STORE_PING, NULL, NULL, 0), 0);
 	assert_int_equal(ingest(s, 1, 0, 1000, 3, (struct layer[]){ old, new }, 2), 0);
 	assert_int_equal(number(s, "pages_new"), PAGES / 3 + 200);
 	assert_int_equal(number(s, "pages_known"), 0);

@@ -65,6 +65,21 @@ void snapshot_close(struct snapshot *s)
 	fd_close(&s->dir);
 }
 
+/* On a terminal alone: to a script its end is what counts. */
+static void show_storing(struct watch *w, const struct snapshot *s)
+{
+	AUTO_JSON *info = NULL;
+	struct json_object *progress = NULL;
+	char what[SNAPSHOT_ID_MAX + 16];
+
+	if (!w->progress.bar || tree_json(s->dir, "info.json", &info, NULL) < 0)
+		return;
+	json_get_obj(info, "progress", json_type_object, &progress, NULL);
+	snprintf(what, sizeof(what), "storing %s", s->id);
+	if (progress)
+		watch_show(w, progress, what);
+}
+
 int snapshot_await_ready(int root, struct snapshot *s, struct err *e)
 {
 	struct watch w;
@@ -84,6 +99,7 @@ int snapshot_await_ready(int root, struct snapshot *s, struct err *e)
 			r = tree_explain(s->dir, -EBADMSG, e, "snapshot \"%s\" is damaged", s->id);
 			break;
 		}
+		show_storing(&w, s);
 		r = watch_wait(&w, e);
 		if (r < 0)
 			break;

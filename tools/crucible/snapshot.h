@@ -25,7 +25,8 @@ void snapshot_close(struct snapshot *s);
 /* Words for what an operation on the snapshot @id said. Returns @code. */
 int snapshot_explain(int code, const char *id, struct err *e);
 
-/* Block until `status` is `ready`. -EBADMSG it is `damaged`, with its `error` in words; -ENOENT it was removed. */
+/* Block until `status` is `ready`; on a terminal, show how far it is. -EBADMSG it is `damaged`, with its `error` in
+ * words; -ENOENT it was removed. */
 int snapshot_await_ready(int root, struct snapshot *s, struct err *e);
 
 /* diff.json as lines, "A /path" for what was added, M changed, D deleted: exactly one line for each, however it is

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "tools/crucible/progress.h"
 #include "tools/crucible/tree.h"
 
 void watch_begin(int root, struct watch *w)
 {
-	*w = (struct watch){ .events = openat(root, "events.jsonl", O_RDONLY | O_CLOEXEC) };
+	*w = (struct watch){ .events = openat(root, "events.jsonl", O_RDONLY | O_CLOEXEC), .percent = ~0u };
+	progress_begin(&w->progress);
 	if (w->events >= 0)
 		lseek(w->events, 0, SEEK_END); /* what was before is nothing to wait for */
 }
@@ -31,11 +31,11 @@ int watch_wait(struct watch *w, struct err *e)
 
 void watch_end(struct watch *w)
 {
+	progress_end(&w->progress);
 	fd_close(&w->events);
 }
 
-/* A line when it begins, a bar or lines when the record tells of parts. */
-static void show(struct progress *p, struct json_object *o, const char *what, unsigned *last)
+void watch_show(struct watch *w, struct json_object *o, const char *what)
 {
 	uint64_t total = 0, finished = 0;
 	unsigned percent;
@@ -46,11 +46,11 @@ static void show(struct progress *p, struct json_object *o, const char *what, un
 	if (finished > total)
 		finished = total;
 	percent = total ? (unsigned)((double)finished * 100.0 / (double)total) : 0;
-	if (percent == *last)
+	if (percent == w->percent)
 		return;
-	*last = percent;
+	w->percent = percent;
 	snprintf(line, sizeof(line), "progress %u %s", percent, what);
-	progress_line(p, line);
+	progress_line(&w->progress, line);
 }
 
 /* *ret stays NULL when the file says nothing yet. */
@@ -89,13 +89,10 @@ static int begin(int dir, const char *path, struct err *e)
 
 int watch_outcome(int root, int dir, const char *path, const char *what, struct json_object **ret, struct err *e)
 {
-	struct progress progress;
 	struct watch w;
-	unsigned percent = ~0u;
 	int r;
 
 	watch_begin(root, &w);
-	progress_begin(&progress);
 	r = begin(dir, path, e);
 	while (r == 0) {
 		AUTO_JSON *o = NULL;
@@ -114,10 +111,9 @@ int watch_outcome(int root, int dir, const char *path, const char *what, struct 
 			break;
 		}
 		if (o)
-			show(&progress, o, what, &percent);
+			watch_show(&w, o, what);
 		r = watch_wait(&w, e);
 	}
-	progress_end(&progress);
 	watch_end(&w);
 	return r;
 }

@@ -9,15 +9,21 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "tools/crucible/follow.h"
+#include "tools/crucible/progress.h"
 
 struct watch {
 	int events; /* events.jsonl, read to its end; -1: there is none */
 	bool moved; /* something was read at the last look */
 	struct follow follow;
+	struct progress progress;
+	unsigned percent; /* what was shown last */
 };
 void watch_begin(int root, struct watch *w);
 /* Block until something may have changed, at most a second. Returns 0 or -errno of poll with words. */
 int watch_wait(struct watch *w, struct err *e);
+/* Show how far it is: a bar, or lines, on standard error, when the percentage has changed. @o: a record with "done" and
+ * "total" (without: nothing is done yet). @what: in words. */
+void watch_show(struct watch *w, struct json_object *o, const char *what);
 void watch_end(struct watch *w);
 
 /* Start what the control file @path of @dir starts by writing into it, and block until the record that it reads as says
