@@ -209,12 +209,13 @@ static int parse_cidr(const char *host, const struct net_reach *reach, struct ne
 int net_rule_parse(const char *text, size_t len, const struct net_reach *reach, struct net_rule *ret, struct err *e)
 {
 	char host[NET_RULE_TEXT + 16];
+	int shown = (int)(len < SHOWN ? len : SHOWN); /* @text has no end of its own */
 	const char *why = NULL, *slash;
 	bool v6 = false;
 
 	*ret = (struct net_rule){ 0 };
 	if (len == 0 || len >= sizeof(host) || memchr(text, '\0', len))
-		return err_set(e, -EINVAL, "rule %.*s: %s", (int)(len < SHOWN ? len : SHOWN), text,
+		return err_set(e, -EINVAL, "rule %.*s: %s", shown, text,
 			       len == 0 ? "empty" : "too long, or not a text");
 	memcpy(host, text, len);
 	host[len] = '\0';
@@ -243,7 +244,7 @@ int net_rule_parse(const char *text, size_t len, const struct net_reach *reach, 
 	if (!why)
 		why = parse_name(host, ret);
 	if (why)
-		return err_set(e, -EINVAL, "rule %.*s: %s", SHOWN, text, why);
+		return err_set(e, -EINVAL, "rule %.*s: %s", shown, text, why);
 	return 0;
 }
 

@@ -78,7 +78,8 @@ static size_t by_hand(const uint8_t *exts, size_t nexts, uint8_t *out)
 	n += 32;
 	memcpy(out + n, (uint8_t[]){ 0, 0, 2, 0x13, 1, 1, 0, (uint8_t)(nexts >> 8), (uint8_t)nexts }, 9);
 	n += 9;
-	memcpy(out + n, exts, nexts);
+	if (nexts)
+		memcpy(out + n, exts, nexts);
 	return n + nexts;
 }
 
@@ -88,7 +89,8 @@ static enum sniff_result sniff(const uint8_t *data, size_t len, char name[NET_NA
 	enum sniff_result r;
 
 	assert_non_null(own);
-	memcpy(own, data, len);
+	if (len)
+		memcpy(own, data, len);
 	strcpy(name, "-");
 	r = sniff_client_hello(own, len, name);
 	free(own);
