@@ -2,7 +2,7 @@
 
 # What a sandbox may reach. Linked by the daemon (addresses, rules) and by netd (all of it).
 LIBS += netpolicy
-netpolicy_SRCS := $(addprefix netpolicy/,addr.c)
+netpolicy_SRCS := $(addprefix netpolicy/,addr.c resolver.c resolver_conf.c resolver_msg.c resolver_tcp.c resolver_up.c)
 
 net_UNIT := test_net_addr
 UNIT += $(net_UNIT)
