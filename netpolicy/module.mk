@@ -3,6 +3,7 @@
 # What a sandbox may reach. Linked by the daemon (addresses, rules) and by netd (all of it).
 LIBS += netpolicy
 netpolicy_SRCS := $(addprefix netpolicy/,addr.c rule.c policy.c ports.c names.c sniff.c)
+netpolicy_SRCS += $(addprefix netpolicy/,resolver.c resolver_conf.c resolver_msg.c resolver_tcp.c resolver_up.c)
 
 net_UNIT := test_net_addr test_net_policy test_net_names test_net_sniff
 UNIT += $(net_UNIT)
