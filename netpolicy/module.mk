@@ -7,3 +7,9 @@ netpolicy_SRCS := $(addprefix netpolicy/,addr.c resolver.c resolver_conf.c resol
 net_UNIT := test_net_addr
 UNIT += $(net_UNIT)
 $(foreach t,$(net_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c)$(eval $(t)_LIBS := netpolicy base))
+
+# The resolver against servers that are the test; whoever links resolver.c needs libldns.
+resolver_UNIT := test_net_resolver test_net_resolver_up test_net_resolver_tcp
+UNIT += $(resolver_UNIT)
+$(foreach t,$(resolver_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c net_dns_rig.c))\
+	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := ldns))
