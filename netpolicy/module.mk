@@ -13,3 +13,7 @@ resolver_UNIT := test_net_resolver test_net_resolver_up test_net_resolver_tcp
 UNIT += $(resolver_UNIT)
 $(foreach t,$(resolver_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c net_dns_rig.c))\
 	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := ldns))
+
+net_FUZZ := fuzz_net_dns
+FUZZ += $(net_FUZZ)
+$(foreach f,$(net_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := netpolicy base)$(eval $(f)_PKGS := ldns))
