@@ -11,3 +11,15 @@ crucible-netd_SRCS := netpolicy/netd/main.c
 crucible-netd_LIBS := netd netpolicy base
 crucible-netd_PKGS := $(netd_PKGS)
 $(eval $(call syscalls_rule,netd,netpolicy/netd,netpolicy/netd/main.c))
+
+UNIT += test_netd
+test_netd_SRCS := tests/unit/test_netd.c tests/unit/netd_rig.c
+test_netd_LIBS := netpolicy base
+test_netd_PKGS := $(netd_PKGS) libssl libcrypto
+# It runs the program.
+$(B)/unit/test_netd: | $(B)/libexec/crucible-netd
+
+FUZZ += fuzz_netd
+fuzz_netd_SRCS := tests/fuzz/fuzz_netd.c
+fuzz_netd_LIBS := netd netpolicy base
+fuzz_netd_PKGS := $(netd_PKGS)
