@@ -508,7 +508,7 @@ static void test_source_address(void **state)
 	struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	struct sockaddr_storage from = { 0 }, to = { 0 };
 	socklen_t len = sizeof(at);
-	struct sockaddr_in got;
+	struct sockaddr_in got = { 0 };
 	socklen_t got_len = sizeof(got);
 	uint8_t q[512], in[512];
 
