@@ -16,7 +16,7 @@ net_FUZZ := fuzz_net_sniff fuzz_net_policy
 FUZZ += $(net_FUZZ)
 $(foreach f,$(net_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := netpolicy base))
 
-relay_UNIT := test_net_relay test_net_relay_in test_net_relay_tls
+relay_UNIT := test_net_relay test_net_relay_in test_net_relay_tls test_net_relay_figures
 UNIT += $(relay_UNIT)
 $(foreach t,$(relay_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c relay_rig.c))\
-	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := json-c libcrypto))
+	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := libcrypto))
