@@ -4,9 +4,9 @@ LIBS += launch
 launch_SRCS := $(addprefix cruciblefs/launch/,proto.c client.c)
 
 PROGS += crucible-launch
-crucible-launch_SRCS := $(addprefix cruciblefs/launch/,main.c mount.c slots.c root.c spawn.c sandbox.c)
-crucible-launch_LIBS := launch base
-crucible-launch_PKGS := libseccomp
+crucible-launch_SRCS := $(addprefix cruciblefs/launch/,main.c mount.c slots.c root.c spawn.c sandbox.c net.c)
+crucible-launch_LIBS := launch nettopology base
+crucible-launch_PKGS := libseccomp $(nettopology_PKGS)
 crucible-launch_DIR := libexec
 $(eval $(call syscalls_rule,crucible_launch,cruciblefs/launch,cruciblefs/launch/main.c))
 
