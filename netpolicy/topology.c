@@ -212,8 +212,11 @@ static int make_sockets(int fds[TOPOLOGY_FD_COUNT], bool ipv6, struct err *e)
 int topology_up(int fds[TOPOLOGY_FD_COUNT], struct err *e)
 {
 	bool ipv6 = has_ipv6();
-	int r = topology_rules(ipv6, e);
+	int r = if_nametoindex(NET_TAP) ? 0 : -ENODEV;
 
+	if (r < 0)
+		return err_set(e, r, "no " NET_TAP ": its engine was started without a tap (start the sandbox anew)");
+	r = topology_rules(ipv6, e);
 	if (r == 0)
 		r = set_all(settings4, ARRAY_LEN(settings4), e);
 	if (r == 0 && ipv6)

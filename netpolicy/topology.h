@@ -21,8 +21,8 @@ enum topology_fd { TOPOLOGY_TCP4, TOPOLOGY_TCP6, TOPOLOGY_UDP4, TOPOLOGY_UDP6, T
  * local default for what the rules marked; none leads out. May be
  * called again (the daemon of before had died): it makes the same state and fresh sockets; the older ones must be
  * closed by then (it waits up to 2 s for that). @fds: listening (TCP), transparent, non-blocking, with
- * IP_RECVORIGDSTADDR (UDP). A host without IPv6: -1 for those. -ENOPROTOOPT, -ENOENT ... with words: what of nftables,
- * TPROXY is missing. Nothing is left open on an error. */
+ * IP_RECVORIGDSTADDR (UDP). A host without IPv6: -1 for those. -ENODEV no NET_TAP; -EADDRINUSE; -ENOPROTOOPT, -ENOENT
+ * ... with words: what of nftables, TPROXY is missing. Nothing is left open on an error. */
 int topology_up(int fds[TOPOLOGY_FD_COUNT], struct err *e);
 /* @n fresh IPv4 TCP sockets (non-blocking, close on exec, transparent: TPROXY gives them the guest's answers only
  * then), to be connected to the guest from anywhere. Nothing is left open on an error. */

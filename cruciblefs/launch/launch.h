@@ -51,8 +51,8 @@ enum launch_type {
 	/* {} -> {u32 n, n * str uuid}: sandboxes (not pager, store, netd) that have a cgroup; -EFBIG more than 3500 */
 	LAUNCH_LIST,
 	/* {str uuid} -> {u8 mask} fds: topology_up() in the namespace of the sandbox's engine: bit n says that enum
-	 * topology_fd n is among them, in order. -ENOENT no engine runs; -EBUSY NET_JOBS_MAX wait; -ETIMEDOUT 5 s;
-	 * those of topology_up() with their words. */
+	 * topology_fd n is among them, in order. -ENOENT no engine runs; -ENODEV it has no tap; -EBUSY NET_JOBS_MAX
+	 * wait; -ETIMEDOUT 5 s; those of topology_up() with their words. */
 	LAUNCH_NET,
 	/* {str uuid, u32 n} -> n fds: topology_sockets() there. 1 <= n <= MSG_FDS_MAX, else -EINVAL; else as NET. */
 	LAUNCH_NET_SOCKETS,
