@@ -54,7 +54,8 @@ enum ag_type {
 	 *   "net":{"address":"10.77.0.2", "prefix":24, "gateway":"10.77.0.1", "address6":"fd77::2", "prefix6":64,
 	 *	    "gateway6":"fd77::1", "mtu":1500}
 	 *
-	 * With "clone" TCP connections of the parent are reset before anything is thawed. A guest that was restored from a snapshot and is another one now is told by
+	 * With "clone" TCP connections of the parent are reset before anything is thawed. A guest that was restored
+	 * from a snapshot and is another one now is told by
 	 *
 	 *   "clone":{"fork":"uuid", "parent":"name of the snapshot", "machine_id":"32 hex", "hold":true}
 	 *
