@@ -263,6 +263,35 @@ void rig_reset(int *fd)
 	relay_reset_fd(fd);
 }
 
+void rig_expect_reset(struct relay_rig *g, int *fd)
+{
+	char c;
+
+	assert_int_equal(rig_read(g, *fd, &c, 1), -ECONNRESET);
+	fd_close(fd);
+}
+
+struct relay_stat rig_stat(const struct relay_rig *g)
+{
+	struct relay_stat s;
+
+	relay_stat(g->relay, &s);
+	return s;
+}
+
+const struct rig_event *rig_event(struct relay_rig *g, unsigned n, const char *direction, const char *verdict,
+				  const char *reason)
+{
+	const struct rig_event *x = &g->events[(n - 1) % RIG_EVENTS];
+
+	rig_run(g, g->nevents >= n);
+	assert_int_equal(g->nevents, n);
+	assert_string_equal(x->ev.direction, direction);
+	assert_string_equal(x->ev.verdict, verdict);
+	assert_string_equal(x->reason, reason);
+	return x;
+}
+
 /* -- long talk ----------------------------------------------------------------------------------------------------- */
 
 static EVP_MD_CTX *sum_new(void)

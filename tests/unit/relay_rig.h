@@ -71,6 +71,12 @@ void rig_expect(struct relay_rig *g, int fd, const char *text); /* exactly these
 void rig_echo(struct relay_rig *g, int a, int b);		/* a word each way */
 void rig_reset(int *fd);					/* closes it so */
 
+void rig_expect_reset(struct relay_rig *g, int *fd); /* and closes it */
+struct relay_stat rig_stat(const struct relay_rig *g);
+/* The @n-th event is the last one, and says this; waited for. */
+const struct rig_event *rig_event(struct relay_rig *g, unsigned n, const char *direction, const char *verdict,
+				  const char *reason);
+
 /* One end of a long conversation: what it says is made from a seed, what it hears is summed up. */
 struct rig_end {
 	int fd;
