@@ -50,17 +50,24 @@ enum launch_type {
 	LAUNCH_STAT, /* {str uuid} -> struct launch_stat; -ENOENT no engine */
 	/* {} -> {u32 n, n * str uuid}: sandboxes (not pager and store) that have a cgroup; -EFBIG more than 3500 */
 	LAUNCH_LIST,
+	/* {str uuid} of a machine whose engine runs: its network namespace is made ready (netpolicy/topology.h) ->
+	 * {u8 mask} fds: the sockets that are there, bit n of the mask: enum topology_fd n. -ENOENT no engine; those of
+	 * topology_up() in words. */
+	LAUNCH_NET,
+	LAUNCH_NET_SOCKETS, /* {str uuid, u32 n <= 16} -> n fds: of topology_sockets() */
 	LAUNCH_EXIT_EVENT, /* launcher -> daemon, id 0: {str uuid, u8 kind, i32 wait status} of a child that ended */
 	LAUNCH_TYPE_COUNT,
 };
 
 /* PAGER and STORE are one each: slot is not used (uids: LAUNCH_UID_PAGER, LAUNCH_UID_STORE beyond uid_base; gid: the
  * service gid), uuid is LAUNCH_UUID_PAGER or LAUNCH_UUID_STORE, and stands for them in KILL and EXIT_EVENT. */
-enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH_KIND_COUNT };
+enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH_NETD, LAUNCH_KIND_COUNT };
 #define LAUNCH_UID_PAGER  (1u + 2u * LAUNCH_SLOTS_MAX)
 #define LAUNCH_UID_STORE  (2u + 2u * LAUNCH_SLOTS_MAX)
+#define LAUNCH_UID_NETD	  (3u + 2u * LAUNCH_SLOTS_MAX)
 #define LAUNCH_UUID_PAGER "00000000-0000-0000-0000-000000000001"
 #define LAUNCH_UUID_STORE "00000000-0000-0000-0000-000000000002"
+#define LAUNCH_UUID_NETD  "00000000-0000-0000-0000-000000000003"
 
 /* Of the store, shown to engines: mode 0711 in a folder of mode 0700, so that nobody else of the host comes through to
  * the socket, which all may connect to. */

@@ -327,7 +327,7 @@ static void tear_down(struct launchd *d)
 
 int main(int argc, char **argv)
 {
-	struct launchd d = { .prog_fd = { -1, -1, -1, -1 }, .uffd_dev = -1 };
+	struct launchd d = { .prog_fd = { -1, -1, -1, -1, -1 }, .uffd_dev = -1 };
 	struct err e = { 0 };
 	int sock_fd, r;
 

@@ -238,6 +238,12 @@ static int mount_place(void)
 	return r;
 }
 
+static int show_netd(const struct root_plan *p, int store, struct err *e)
+{
+	(void)p, (void)store, (void)e;
+	return 0; /* it opens nothing */
+}
+
 int root_enter(const struct root_plan *p, struct err *e)
 {
 	static int (*const show_kind[])(const struct root_plan *p, int store, struct err *e) = {
@@ -245,6 +251,7 @@ int root_enter(const struct root_plan *p, struct err *e)
 		[LAUNCH_ENGINE] = show_engine,
 		[LAUNCH_PAGER] = show_pager,
 		[LAUNCH_STORE] = show_store_writer,
+		[LAUNCH_NETD] = show_netd,
 	};
 	_Static_assert(ARRAY_LEN(show_kind) == LAUNCH_KIND_COUNT, "a root for each kind");
 	AUTO_FD store = -1;

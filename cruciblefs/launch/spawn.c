@@ -39,6 +39,7 @@ static const struct {
 			   .nice = NICE_ANY,
 			   .memlock_bytes = 16u << 20 },
 	[LAUNCH_STORE] = { .name = "store", .oom_adj = "200", .only = LAUNCH_UUID_STORE, .rings = true, .nice = 10 },
+	[LAUNCH_NETD] = { .name = "netd", .oom_adj = "100", .only = LAUNCH_UUID_NETD, .nice = NICE_ANY },
 };
 _Static_assert(ARRAY_LEN(kinds) == LAUNCH_KIND_COUNT, "a row for each kind");
 
@@ -187,6 +188,8 @@ static uid_t uid_of(const struct launchd *d, const struct launch_spawn *req)
 		return d->cfg.uid_base + LAUNCH_UID_PAGER;
 	case LAUNCH_STORE:
 		return d->cfg.uid_base + LAUNCH_UID_STORE;
+	case LAUNCH_NETD:
+		return d->cfg.uid_base + LAUNCH_UID_NETD;
 	case LAUNCH_ENGINE:
 		return d->cfg.uid_base + 2 + 2 * req->slot;
 	default:

@@ -94,6 +94,9 @@ enum box_type {
 	BOX_LOAD,
 	/* {} sync, trim, drop caches in the guest (AG_TRIM) -> REPLY */
 	BOX_TRIM,
+	/* {u8 on} -> REPLY {}: the guest's network comes up (or goes down), READY only; for a machine whose START said
+	 * nothing of one. Records of commands that begin from now on say so. */
+	BOX_NET,
 
 	/* -- box -> daemon ---------------------------------------------------------------------- */
 	/* {i32 code (0 or -errno), str words, …} with the request's id */
@@ -148,6 +151,7 @@ struct box_config { /* as JSON: the same names */
 	/* Restored, not booted: MEMORY and LOAD come; the guest is told that it is another one now (AG_HELLO "clone").
 	 */
 	bool restore;
+	bool net; /* the guest has its network before READY */
 	char parent[64];     /* name of the snapshot, for "clone" */
 	char machine_id[33]; /* 32 hex, for "clone" */
 	char *env;	     /* lines KEY=VALUE for every command; malloc'd, may be NULL */

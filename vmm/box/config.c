@@ -61,6 +61,7 @@ static const struct member config_members[] = {
 	NUMBER(box_config, pids),
 	NUMBER(box_config, root_mib),
 	FLAG(box_config, restore),
+	FLAG(box_config, net),
 	TEXT(box_config, parent),
 	TEXT(box_config, machine_id),
 };
