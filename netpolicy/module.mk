@@ -2,8 +2,15 @@
 
 # What a sandbox may reach. Linked by the daemon (addresses, rules) and by netd (all of it).
 LIBS += netpolicy
-netpolicy_SRCS := $(addprefix netpolicy/,addr.c)
+netpolicy_SRCS := $(addprefix netpolicy/,addr.c rule.c policy.c ports.c names.c sniff.c)
+netpolicy_SRCS += $(addprefix netpolicy/,resolver.c resolver_conf.c resolver_msg.c resolver_tcp.c resolver_up.c)
 
-net_UNIT := test_net_addr
+net_UNIT := test_net_addr test_net_policy test_net_names test_net_sniff
 UNIT += $(net_UNIT)
 $(foreach t,$(net_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c)$(eval $(t)_LIBS := netpolicy base))
+# Hellos as a real client says them.
+test_net_sniff_PKGS := libssl libcrypto
+
+net_FUZZ := fuzz_net_sniff fuzz_net_policy
+FUZZ += $(net_FUZZ)
+$(foreach f,$(net_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := netpolicy base))

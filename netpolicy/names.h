@@ -7,9 +7,9 @@
 #include "netpolicy/addr.h"
 #include "netpolicy/net.h"
 
-#define NAMES_MAX      4096u			/* pairs of name and address */
-#define NAMES_GRACE_NS (600ull * 1000000000ull) /* an answer is kept that long beyond its TTL: programs cache longer \
-						 */
+#define NAMES_MAX 4096u /* pairs of name and address */
+/* An answer is kept that long beyond its TTL: programs cache longer. */
+#define NAMES_GRACE_NS (600ull * 1000000000ull)
 
 struct names;
 int names_new(struct names **ret); /* -ENOMEM */
