@@ -323,9 +323,10 @@ int netd_begin(struct registry *r, struct err *e)
 {
 	static const struct peer_ops ops = { on_up, on_lost, on_msg };
 	static char daemon_uid[16];
-	static const char *argv[] = { "crucible-netd", daemon_uid };
+	static const char *argv[] = { "crucible-netd", daemon_uid, NULL };
 
 	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
+	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
 	return relink_start_peer(r, &netd_kind, &ops, argv, ARRAY_LEN(argv), &r->netd, e);
 }
 

@@ -47,8 +47,7 @@ static void the_tree_is_as_specified(void **state)
 	expect(w, "run/a/exec/web", ". .. cmd ctl status stderr stdin stdout wait ");
 	expect(w, "logs", ". .. 00000000-0000-4000-8000-000000000001.jsonl by-name ");
 	expect(w, "logs/by-name", ". .. a ");
-	assert_int_equal(fw_walk(w, "run/a/net", &e), -ENOENT);
-	expect(w, "run/a/inherited", ". .. ");
+	expect(w, "run/a/net", ". .. allow log.jsonl ports ");
 	expect(w, "run/a/snapshots", ". .. ");
 	expect(w, "snapshots", ". .. ");
 	expect(w, "store", ". .. gc stat.json verify ");
