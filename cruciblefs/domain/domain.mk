@@ -17,7 +17,7 @@ test_config_LIBS := netpolicy base
 # that delays are there but need not be waited for.
 domain_WORLD := $(addprefix tests/unit/,domain_world.c fake_launcher.c fakes.c fake_peers.c fake_box.c)
 domain_WRAP := -Wl$(comma)--wrap=now_ns
-domain_NEW := test_domain_snapshot test_domain_restore test_domain_fork test_domain_relink
+domain_NEW := test_domain_snapshot test_domain_restore test_domain_fork test_domain_relink test_domain_net
 domain_TESTS := test_domain test_domain_start test_domain_review $(domain_NEW)
 UNIT += $(domain_NEW)
 $(foreach t,$(domain_TESTS),$(eval $(t)_SRCS := tests/unit/$(t).c $(domain_WORLD) $(if $(filter $(domain_NEW),$(t)),tests/unit/snapshot_fix.c))\

@@ -178,10 +178,8 @@ static int netd_answers(struct question *q, struct buf *b)
 
 	switch (q->type) {
 	case NETD_OPEN:
-		if (q->nfds) {
-			fakes_put(FAKE_NETS, uuid);
+		if (q->nfds)
 			return 0;
-		}
 		if (!fakes_have(FAKE_NETS, uuid))
 			return refuse(b, -ENOENT, "no such sandbox");
 		wire_put_u8(b, 1);
@@ -343,6 +341,8 @@ static void begin(const struct question *q)
 	if (fakes.refuse[q->peer->who][q->type])
 		return;
 	told(q);
+	if (q->peer->who == FAKE_NETD && q->type == NETD_OPEN && q->nfds)
+		fakes_put(FAKE_NETS, q->text[0]);
 	if (q->peer->who != FAKE_PAGER)
 		return;
 	if (q->type == PAGER_ATTACH)
