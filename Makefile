@@ -110,7 +110,7 @@ $(B)/obj/%.o: %.c $(B)/flags | deps-present
 	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) $(CFLAGS) -c -o $@ $<
 
 # libfuse, json-c and friends keep their headers in folders of their own.
-PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags fuse3 json-c libseccomp 2>/dev/null)
+PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags fuse3 json-c libseccomp libnl-route-3.0 2>/dev/null)
 
 objs_of = $(patsubst %.c,$(B)/obj/%.o,$(filter %.c,$($(1)_SRCS)))
 

@@ -322,6 +322,25 @@ int cgroup_list(struct cgroup_root *c, cgroup_list_fn *fn, void *arg)
 	return r == -ENOENT ? 0 : r;
 }
 
+int cgroup_pids(struct cgroup_root *c, const char *path, pid_t *ret, size_t cap, size_t *ret_n)
+{
+	AUTO_FREE char *pids = NULL;
+	char *save = NULL;
+	size_t n = 0;
+	int r = c->ntrees ? cgroup_file_get(&c->trees[0], path, "cgroup.procs", &pids) : -ENOENT;
+
+	if (r < 0)
+		return r;
+	for (const char *p = strtok_r(pids, "\n", &save); p && n < cap; p = strtok_r(NULL, "\n", &save)) {
+		long pid = strtol(p, NULL, 10);
+
+		if (pid > 0) /* 0: of another pid namespace */
+			ret[n++] = (pid_t)pid;
+	}
+	*ret_n = n;
+	return 0;
+}
+
 /* -- killing ------------------------------------------------------------------------------------ */
 
 static int kill_group(struct walk *w)

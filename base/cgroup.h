@@ -73,6 +73,9 @@ struct cgroup_stat {
 /* What a group uses; 0 where the machine does not say. Errors: -ENOENT no such group. */
 int cgroup_stat(struct cgroup_root *c, const char *path, struct cgroup_stat *ret);
 
+/* The processes right in a group, at most @cap of them. Errors: -ENOENT no such group; those of reading. */
+int cgroup_pids(struct cgroup_root *c, const char *path, pid_t *ret, size_t cap, size_t *ret_n);
+
 /* Send SIGKILL to every process in the group and below, new ones included, ourselves excepted. Call again until it
  * returns 0: nobody is left (or there is no such group). 1: some were there and will be gone soon. Errors: those of
  * cgroupfs, but -ENOENT. */

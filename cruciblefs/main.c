@@ -249,7 +249,8 @@ static int sibling(const char *name, char *out, size_t cap, struct err *e)
 
 static int start_launcher(struct daemon *d, struct err *e)
 {
-	char launch[PATH_MAX], box[PATH_MAX], pager[PATH_MAX], store[PATH_MAX], preload[PATH_MAX], uid[16];
+	char launch[PATH_MAX], box[PATH_MAX], pager[PATH_MAX], store[PATH_MAX], netd[PATH_MAX], preload[PATH_MAX],
+		uid[16];
 	const char *argv[] = { "crucible-launch",
 			       "--sock-fd",
 			       "3",
@@ -269,6 +270,8 @@ static int start_launcher(struct daemon *d, struct err *e)
 			       pager,
 			       "--store-writer",
 			       store,
+			       "--netd",
+			       netd,
 			       "--preload",
 			       preload,
 			       "--log-level",
@@ -289,6 +292,9 @@ static int start_launcher(struct daemon *d, struct err *e)
 		r = sibling("crucible-preload.so", preload, sizeof(preload), e);
 	if (r < 0)
 		return r;
+	/* Without it there is all but a network; the launcher looks for it again when it is to be started. */
+	if (sibling("crucible-netd", netd, sizeof(netd), NULL) < 0)
+		snprintf(netd, sizeof(netd), "%s/crucible-netd", CRUCIBLE_LIBEXECDIR);
 	snprintf(uid, sizeof(uid), "%u", d->cfg.uid_base);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_set(e, -errno, "launcher: socketpair: %s", strerror(errno));

@@ -27,3 +27,5 @@ resolver_UNIT := test_net_resolver test_net_resolver_up test_net_resolver_tcp
 UNIT += $(resolver_UNIT)
 $(foreach t,$(resolver_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c net_dns_rig.c))\
 	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := ldns))
+
+include netpolicy/topology.mk

@@ -16,7 +16,7 @@
 set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
-	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev libldns-dev'
+	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev libldns-dev libnl-3-dev libnl-route-3-dev libnftables-dev'
 run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
@@ -56,7 +56,7 @@ missing_elsewhere() {
 	for tool in ${CC:-cc} make pkg-config; do
 		command -v "$tool" >/dev/null || printf '%s ' "$tool"
 	done
-	for p in fuse3 json-c libseccomp libcap cmocka uuid libarchive ldns; do
+	for p in fuse3 json-c libseccomp libcap cmocka uuid libarchive ldns libnl-route-3.0 libnftables; do
 		pkg-config --exists "$p" 2>/dev/null || printf '%s ' "$p"
 	done
 }

@@ -31,6 +31,7 @@ enum engine_cap {
 	ENGINE_CAP_SAVE_STATE = 1 << 1, /* device state without memory, for snapshots */
 	ENGINE_CAP_TCG = 1 << 2,
 	ENGINE_CAP_KVM = 1 << 3, /* this build can; whether this host can is the trial's answer (trial.h) */
+	ENGINE_CAP_NET = 1 << 4, /* this host has taps: its machines can be given one */
 };
 
 struct engine_info {
@@ -47,6 +48,7 @@ enum engine_fd {
 	ENGINE_FD_BULK,
 	ENGINE_FD_CONSOLE,
 	ENGINE_FD_MEMORY, /* SOCK_SEQPACKET to the preload library (vmm/preload/preload.h); the box has the other end */
+	ENGINE_FD_NET,	  /* the tap, which the launcher puts here (launch.h, net_fd) */
 	ENGINE_FD_COUNT
 };
 
@@ -71,6 +73,7 @@ struct engine_machine {
 	const char *initrd;
 	bool disk;		 /* cold boot: false: none (trial boots); generic ones always have one */
 	const char *disk_export; /* cold boot with a disk: its name at the block server */
+	bool net;		 /* its network card ends at ENGINE_FD_NET; false: at nothing (ENGINE_CAP_NET) */
 	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
 /* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>

@@ -11,6 +11,7 @@
  *   6 console                      handed to QEMU as a descriptor set and opened as /dev/fdset/N, because -chardev file
  *                                  does not take a bare number
  *   7 memory                       the preload library's; QEMU knows nothing of it
+ *   8 net                          the tap, made by the launcher: QEMU may make none
  *
  * The only paths are the kernel, the initramfs and the block server's socket. RAM is a memfd and shared, as far as QEMU
  * knows, so that migration leaves it out (x-ignore-shared); the preload library makes the mapping private.
@@ -20,8 +21,10 @@
  * into a generic one. Where QEMU looks at names, they are those of devices; the nodes below `disk0` may differ. The
  * disk has one size, and says its geometry: else virtio-blk would guess it from the placeholder's first sector.
  *
- * microvm has no hotplug, so each machine has its network device; without a backend its link is down, and the guest
- * has no driver loaded for it.
+ * microvm has no hotplug, so each machine has its network device, and what is behind it is there from the start, too: a
+ * tap in the engine's own namespace, which is down until the sandbox is allowed something, and the guest has no driver
+ * loaded for it. On a host without taps a hub with nobody else takes its place. The guest sees which by the offloads of
+ * its card, so a state saved with the tap does not load without (QEMU says so).
  *
  * CPU model. TCG: `max`: whatever QEMU can emulate; it does not depend on the host. KVM: `Nehalem`, version 1: exactly
  * the features of x86-64-v2 (cx16 lahf_lm popcnt sse3 sse4.1 sse4.2 ssse3), which every host of the last ten years has,
@@ -233,6 +236,15 @@ static void add_disk(struct args *a, const struct engine_machine *m)
 	    "virtio-blk-device,drive=" MACHINE_DISK ",id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report");
 }
 
+static void add_net(struct args *a, const struct engine_machine *m)
+{
+	if (m->net)
+		opt(a, "-netdev", "tap,id=" MACHINE_TAP ",fd=%d,vhost=off", 3 + ENGINE_FD_NET);
+	else
+		opt(a, "-netdev", "hubport,id=" MACHINE_TAP ",hubid=0");
+	opt(a, "-device", "virtio-net-device,id=net0,netdev=" MACHINE_TAP ",mac=" MACHINE_MAC);
+}
+
 bool machine_export_name(const char *s)
 {
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -291,7 +303,7 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 	opt(&a, "-device", "virtio-rng-device,rng=entropy,id=rng0");
 	if (m->disk || !m->kernel)
 		add_disk(&a, m);
-	opt(&a, "-device", "virtio-net-device,id=net0,mac=" MACHINE_MAC);
+	add_net(&a, m);
 	if (a.full)
 		return err_set(e, -EINVAL, "machine: the command line does not fit");
 	ret->argv[ret->argc] = NULL;

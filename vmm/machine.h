@@ -11,6 +11,7 @@
 #define MACHINE_BLOCKS	    "nbd0"
 #define MACHINE_RECONNECT_S "30"
 #define MACHINE_EXPORT_MAX  64
+#define MACHINE_TAP	    "tap0"
 #define MACHINE_MAC	    "52:54:00:c0:00:01" /* the same in every machine: each is alone on its link */
 
 /* The command line of QEMU for @m (engine_ops.command). Pure. -EINVAL with words. */

@@ -127,6 +127,14 @@ static const char *find_program(const char *path_or_null)
 	return NULL;
 }
 
+/* Opened, since a node may be there without its driver; one that is not for us is for the launcher, which is root. */
+static bool has_taps(void)
+{
+	AUTO_FD fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+
+	return fd >= 0 || errno == EACCES;
+}
+
 int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e)
 {
 	const char *path = find_program(path_or_null);
@@ -156,6 +164,8 @@ int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e)
 		info.caps |= ENGINE_CAP_KVM;
 	if (!(info.caps & (ENGINE_CAP_TCG | ENGINE_CAP_KVM)))
 		return err_set(e, -EIO, "%s: offers neither tcg nor kvm", path);
+	if (has_taps())
+		info.caps |= ENGINE_CAP_NET;
 	*ret = info;
 	return 0;
 }

@@ -208,7 +208,10 @@ static int make_sockets(struct machine_making *k)
 	k->box_fds[1 + BOX_FD_CONSOLE - BOX_FD_DAEMON] = pair[0];
 	k->engine_fds[1 + ENGINE_FD_CONSOLE] = pair[1];
 	k->engine_fds[0] = fcntl(pair[1], F_DUPFD_CLOEXEC, 3);
-	return k->engine_fds[0] < 0 ? -errno : 0;
+	if (k->engine_fds[0] < 0)
+		return -errno;
+	k->engine_fds[1 + ENGINE_FD_NET] = open("/dev/null", O_RDWR | O_CLOEXEC); /* keeps the tap's place */
+	return k->engine_fds[1 + ENGINE_FD_NET] < 0 ? -errno : 0;
 }
 
 static int open_log(struct machine_making *k)
@@ -234,6 +237,7 @@ static int spawn_engine(struct machine_making *k, struct err *e)
 		.initrd = m->generic ? NULL : initrd,
 		.disk = true,
 		.disk_export = m->generic ? NULL : m->id,
+		.net = k->reg->engine.caps & ENGINE_CAP_NET,
 	};
 	struct launch_spawn sp = {
 		.kind = LAUNCH_ENGINE,
@@ -247,6 +251,7 @@ static int spawn_engine(struct machine_making *k, struct err *e)
 		.nofile = 1024,
 		.ram_bytes = (uint64_t)m->memory_mib << 20,
 		.memory_fd = 3 + ENGINE_FD_MEMORY,
+		.net_fd = 3 + ENGINE_FD_NET,
 	};
 	struct engine_command *cmd = malloc(sizeof(*cmd));
 	int r;

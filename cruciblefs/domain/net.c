@@ -600,15 +600,16 @@ static void on_sockets(void *arg, int code, const char *words, struct wire_rd *r
 
 void net_give_sockets(struct sandbox *s)
 {
-	uint8_t order[LAUNCH_UUID_BYTES + 4];
+	struct buf order;
 
 	if (!s->net.there || s->net.sockets_asked || !s->machine[0] || !s->reg->launcher)
 		return;
-	launch_uuid_encode(s->machine, order);
-	launch_slot_encode(SOCKETS_EACH, order + LAUNCH_UUID_BYTES); /* a u32 as any other */
+	buf_init(&order, 64);
 	sandbox_ref(s);
 	s->net.sockets_asked =
-		launcher_call(s->reg->launcher, LAUNCH_NET_SOCKETS, order, sizeof(order), NULL, 0, on_sockets, s) == 0;
+		launch_net_sockets_encode(s->machine, SOCKETS_EACH, &order) == 0 &&
+		launcher_call(s->reg->launcher, LAUNCH_NET_SOCKETS, order.data, order.len, NULL, 0, on_sockets, s) == 0;
+	buf_fini(&order);
 	if (!s->net.sockets_asked)
 		sandbox_unref(s);
 }

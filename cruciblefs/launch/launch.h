@@ -48,19 +48,20 @@ enum launch_type {
 	 * Answered after the exit events. -ETIMEDOUT: a process hangs in the kernel for 20 s. */
 	LAUNCH_KILL,
 	LAUNCH_STAT, /* {str uuid} -> struct launch_stat; -ENOENT no engine */
-	/* {} -> {u32 n, n * str uuid}: sandboxes (not pager and store) that have a cgroup; -EFBIG more than 3500 */
+	/* {} -> {u32 n, n * str uuid}: sandboxes (not pager, store, netd) that have a cgroup; -EFBIG more than 3500 */
 	LAUNCH_LIST,
-	/* {str uuid} of a machine whose engine runs: its network namespace is made ready (netpolicy/topology.h) ->
-	 * {u8 mask} fds: the sockets that are there, bit n of the mask: enum topology_fd n. -ENOENT no engine; those of
-	 * topology_up() in words. */
+	/* {str uuid} -> {u8 mask} fds: topology_up() in the namespace of the sandbox's engine: bit n says that enum
+	 * topology_fd n is among them, in order. -ENOENT no engine runs; -ENODEV it has no tap; -EBUSY NET_JOBS_MAX
+	 * wait; -ETIMEDOUT 5 s; those of topology_up() with their words. */
 	LAUNCH_NET,
-	LAUNCH_NET_SOCKETS, /* {str uuid, u32 n <= 16} -> n fds: of topology_sockets() */
+	/* {str uuid, u32 n} -> n fds: topology_sockets() there. 1 <= n <= MSG_FDS_MAX, else -EINVAL; else as NET. */
+	LAUNCH_NET_SOCKETS,
 	LAUNCH_EXIT_EVENT, /* launcher -> daemon, id 0: {str uuid, u8 kind, i32 wait status} of a child that ended */
 	LAUNCH_TYPE_COUNT,
 };
 
-/* PAGER and STORE are one each: slot is not used (uids: LAUNCH_UID_PAGER, LAUNCH_UID_STORE beyond uid_base; gid: the
- * service gid), uuid is LAUNCH_UUID_PAGER or LAUNCH_UUID_STORE, and stands for them in KILL and EXIT_EVENT. */
+/* PAGER, STORE and NETD are one each: slot is not used (uids: LAUNCH_UID_PAGER, _STORE, _NETD beyond uid_base; gid: the
+ * service gid), uuid is LAUNCH_UUID_PAGER, _STORE or _NETD, and stands for them in KILL and EXIT_EVENT. */
 enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH_NETD, LAUNCH_KIND_COUNT };
 #define LAUNCH_UID_PAGER  (1u + 2u * LAUNCH_SLOTS_MAX)
 #define LAUNCH_UID_STORE  (2u + 2u * LAUNCH_SLOTS_MAX)
@@ -87,8 +88,8 @@ enum launch_kind { LAUNCH_BOX, LAUNCH_ENGINE, LAUNCH_PAGER, LAUNCH_STORE, LAUNCH
  *crucible-preload.so (shown at /preload.so), CRUCIBLE_PRELOAD_{SOCKET,RAM,UFFD} from `memory_fd` and `ram_bytes`, with
  *an open /dev/userfaultfd that the launcher adds behind fds (a host without: -1, and "userfaultfd" in unenforced).
  *pager: <store>/snapstore at /snapstore (ro), <store>/disks at /disks (rw), <store>/profiles at /profiles (ro); no
- *memory limit. store: <store>/snapstore rw; nice 10. fds[1..] become descriptors 3, 4, … of the new process, in order.
- *The slot's lock is inherited behind them. */
+ *memory limit. store: <store>/snapstore rw; nice 10. netd: nothing of the store; the HOST's network namespace; oom
+ *-400. fds[1..] become descriptors 3, 4, … of the new process, in order. The slot's lock is inherited behind them. */
 struct launch_spawn {
 	uint8_t kind;  /* enum launch_kind */
 	uint32_t slot; /* from LAUNCH_SLOT_ALLOC */
@@ -101,18 +102,23 @@ struct launch_spawn {
 	uint32_t nofile;	 /* RLIMIT_NOFILE */
 	uint64_t ram_bytes;	 /* engine: of the guest, for the preload library; 0: no preload library */
 	uint32_t memory_fd;	 /* engine: number (3, 4, …) of its socket to the box */
+	uint32_t net_fd; /* engine: number of a placeholder that its tap (topology_tap()) takes the place of; 0: none. A
+			    host without /dev/net/tun: the placeholder stays, "network" in unenforced */
 	size_t argc;
 	const char *argv[LAUNCH_ARGS_MAX]; /* argv[0] is the program's name; the path is the launcher's configuration */
 };
-/* Wire order of the members as above: u8, u32, str, u8, u64, u32, u32, u64, u32, u64, u32, u32 argc, argc * str. */
+/* Wire order of the members as above: u8, u32, str, u8, u64, u32, u32, u64, u32, u64, u32, u32, u32 argc,
+ * argc * str. */
 int launch_spawn_encode(const struct launch_spawn *s, struct buf *out);
 /* argv points into @store (cap LAUNCH_ARGS_BYTES_MAX). -EBADMSG on anything out of bounds. */
 int launch_spawn_decode(const void *data, size_t len, struct launch_spawn *ret, char *store, size_t cap);
 
-/* Payloads of KILL, STAT and SLOT_FREE, written without asking for memory: these must go out when there is none. */
+/* Payloads of KILL, STAT, NET and SLOT_FREE, written without asking for memory: these must go out when there is none.
+ */
 #define LAUNCH_UUID_BYTES (4 + LAUNCH_UUID_LEN)
 void launch_uuid_encode(const char *uuid, uint8_t out[LAUNCH_UUID_BYTES]); /* @uuid: LAUNCH_UUID_LEN characters */
 void launch_slot_encode(uint32_t slot, uint8_t out[4]);
+int launch_net_sockets_encode(const char *uuid, uint32_t n, struct buf *out); /* payload of NET_SOCKETS */
 
 struct launch_stat {
 	uint32_t tasks;	       /* alive in the engine's cgroup */

@@ -15,7 +15,7 @@
 /* 36 characters of lower-case hex and '-', as uuid_unparse_lower() writes them: nothing that a path could be made of.
  */
 bool launch_uuid_ok(const char *uuid);
-bool launch_uuid_is_ours(const char *uuid); /* the pager's or the store's: no sandbox */
+bool launch_uuid_is_ours(const char *uuid); /* the pager's, the store's or netd's: no sandbox */
 
 /* From the command line; nothing of it can be changed by a request. */
 struct launch_config {
@@ -23,9 +23,11 @@ struct launch_config {
 	const char *mount;		     /* absolute, without symbolic links but for the last step */
 	const char *store;		     /* absolute */
 	const char *cgroup;		     /* name */
-	const char *prog[LAUNCH_KIND_COUNT]; /* absolute; pager and store may be NULL */
+	const char *prog[LAUNCH_KIND_COUNT]; /* absolute; pager, store and netd may be NULL */
 	const char *preload;		     /* crucible-preload.so, absolute; NULL: none */
 };
+
+#define NET_JOBS_MAX 1024 /* NET and NET_SOCKETS that wait */
 
 /* -- slots.c ----------------------------------------------------------------------------------- */
 
@@ -60,6 +62,7 @@ int root_enter(const struct root_plan *p, struct err *e);
 
 struct child;	 /* spawn.c */
 struct kill_job; /* sandbox.c */
+struct net_job;	 /* net.c */
 
 struct launchd {
 	struct launch_config cfg;
@@ -74,12 +77,14 @@ struct launchd {
 	dev_t store_dev;
 	struct child *children;
 	struct kill_job *kills;
+	struct net_job *nets;
 };
 
 /* What a handler answers with, besides its code and words. */
 struct answer {
 	struct buf payload;
-	int fd; /* -1; owned, closed after sending */
+	int fds[MSG_FDS_MAX]; /* owned, closed after sending */
+	size_t nfds;
 };
 #define LAUNCH_LATER 1 /* a handler's result: it will call launchd_reply() itself */
 
@@ -92,6 +97,7 @@ typedef int handler_fn(struct launchd *d, struct msg *m, struct wire_rd *r, stru
 handler_fn on_mount, on_unmount;      /* mount.c */
 handler_fn on_spawn;		      /* spawn.c */
 handler_fn on_kill, on_stat, on_list; /* sandbox.c */
+handler_fn on_net, on_net_sockets;    /* net.c */
 
 /* spawn.c: collect the children that ended and tell the daemon. */
 void children_reap(struct launchd *d);
@@ -101,5 +107,6 @@ void children_free(struct launchd *d); /* forgets them; they run on */
 /* sandbox.c: look after what is being killed, now that something ended. */
 void kills_poke(struct launchd *d);
 void kills_free(struct launchd *d);
+void nets_free(struct launchd *d); /* net.c: ends what is under way, without an answer */
 
 #endif

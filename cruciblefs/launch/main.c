@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "cruciblefs/launch/launch_priv.h"
+#include "netpolicy/topology.h"
 #include "crucible_launch_syscalls.h"
 
 #define QUEUE_MAX    (8u << 20) /* replies that the daemon has not read */
@@ -61,6 +62,8 @@ static const struct {
 	[LAUNCH_KILL] = { on_kill, "kill" },
 	[LAUNCH_STAT] = { on_stat, "stat" },
 	[LAUNCH_LIST] = { on_list, "list" },
+	[LAUNCH_NET] = { on_net, "net" },
+	[LAUNCH_NET_SOCKETS] = { on_net_sockets, "net-sockets" },
 	[LAUNCH_EXIT_EVENT] = { NULL, "exit-event" },
 };
 _Static_assert(ARRAY_LEN(handlers) == LAUNCH_TYPE_COUNT, "a row for each type");
@@ -82,7 +85,7 @@ void launchd_reply(struct launchd *d, uint32_t id, int code, const char *words, 
 	if (r == 0 && with)
 		r = buf_add(&b, a->payload.data, a->payload.len);
 	if (r == 0)
-		r = msgconn_send(d->conn, LAUNCH_REPLY, id, b.data, b.len, with ? &a->fd : NULL, with && a->fd >= 0);
+		r = msgconn_send(d->conn, LAUNCH_REPLY, id, b.data, b.len, with ? a->fds : NULL, with ? a->nfds : 0);
 	buf_fini(&b);
 	if (r == 0 || r == -EPIPE) /* EPIPE: on_gone() follows */
 		return;
@@ -92,7 +95,7 @@ void launchd_reply(struct launchd *d, uint32_t id, int code, const char *words, 
 
 static void on_msg(void *arg, struct msg *m)
 {
-	struct answer a = { .fd = -1 };
+	struct answer a = { 0 };
 	struct launchd *d = arg;
 	struct err e = { 0 };
 	char quoted[sizeof(e.msg) + 64];
@@ -114,7 +117,8 @@ static void on_msg(void *arg, struct msg *m)
 	}
 	if (code != LAUNCH_LATER)
 		launchd_reply(d, m->id, code, e.msg, &a);
-	fd_close(&a.fd);
+	for (size_t i = 0; i < a.nfds; i++)
+		fd_close(&a.fds[i]);
 	buf_fini(&a.payload);
 }
 
@@ -140,8 +144,9 @@ static void on_sigchld(void *arg, const struct signalfd_siginfo *si)
 static void usage(void)
 {
 	fprintf(stderr, "usage: crucible-launch --sock-fd N --uid-base N --mount DIR --store DIR --cgroup NAME"
-			" --box PATH --engine PATH [--pager PATH] [--store-writer PATH] [--preload PATH]"
-			" [--log-level LEVEL]\n(started by crucibled, not by people)\n");
+			" --box PATH --engine PATH [--pager PATH] [--store-writer PATH] [--netd PATH]"
+			" [--preload PATH] [--log-level LEVEL]\n(started by crucibled, not by people)\n"
+			"       crucible-launch --probe-network\n");
 	exit(2);
 }
 
@@ -186,12 +191,19 @@ static const char *canonical(const char *path)
 static int parse_args(int argc, char **argv, struct launch_config *c)
 {
 	static const struct option opts[] = {
-		{ "sock-fd", required_argument, NULL, 's' },	  { "uid-base", required_argument, NULL, 'u' },
-		{ "mount", required_argument, NULL, 'm' },	  { "store", required_argument, NULL, 'd' },
-		{ "cgroup", required_argument, NULL, 'c' },	  { "box", required_argument, NULL, 'b' },
-		{ "engine", required_argument, NULL, 'e' },	  { "pager", required_argument, NULL, 'p' },
-		{ "store-writer", required_argument, NULL, 'w' }, { "preload", required_argument, NULL, 'r' },
-		{ "log-level", required_argument, NULL, 'l' },	  { 0 },
+		{ "sock-fd", required_argument, NULL, 's' },
+		{ "uid-base", required_argument, NULL, 'u' },
+		{ "mount", required_argument, NULL, 'm' },
+		{ "store", required_argument, NULL, 'd' },
+		{ "cgroup", required_argument, NULL, 'c' },
+		{ "box", required_argument, NULL, 'b' },
+		{ "engine", required_argument, NULL, 'e' },
+		{ "pager", required_argument, NULL, 'p' },
+		{ "store-writer", required_argument, NULL, 'w' },
+		{ "preload", required_argument, NULL, 'r' },
+		{ "netd", required_argument, NULL, 'n' },
+		{ "log-level", required_argument, NULL, 'l' },
+		{ 0 },
 	};
 	enum log_level level = LOG_L_INFO;
 	int sock_fd = -1, opt;
@@ -202,7 +214,7 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 			sock_fd = (int)number(optarg, INT_MAX);
 			break;
 		case 'u':
-			c->uid_base = (uid_t)number(optarg, UINT32_MAX - 1 - LAUNCH_UID_STORE);
+			c->uid_base = (uid_t)number(optarg, UINT32_MAX - 1 - LAUNCH_UID_NETD);
 			break;
 		case 'm':
 			c->mount = canonical(optarg);
@@ -224,6 +236,9 @@ static int parse_args(int argc, char **argv, struct launch_config *c)
 			break;
 		case 'w':
 			c->prog[LAUNCH_STORE] = optarg;
+			break;
+		case 'n':
+			c->prog[LAUNCH_NETD] = optarg;
 			break;
 		case 'r':
 			c->preload = optarg;
@@ -295,16 +310,19 @@ static int set_up(struct launchd *d, int sock_fd, struct err *e)
 	return r < 0 ? err_set(e, r, "set up: %s", strerror(-r)) : 0;
 }
 
-/* Should: keep what mounting, starting and killing need. Mustn't: keep what reaches other parts of the machine
- * (modules, raw I/O, the network, tracing); the children are born without all of these. */
+/* Should: keep what mounting, starting, killing and the sandboxes' networks need. Mustn't: keep what reaches other
+ * parts of the machine (modules, raw I/O, tracing); the children are born without all of these. What the network's
+ * capabilities are for happens in children of ours that have left the host's namespace before. */
 static int confine_self(struct err *e)
 {
 	const uint64_t caps = CONFINE_CAP(CAP_SYS_ADMIN) |    /* mount, namespaces, pivot_root, sethostname */
 			      CONFINE_CAP(CAP_DAC_OVERRIDE) | /* the store and /box belong to others */
 			      CONFINE_CAP(CAP_SETUID) | CONFINE_CAP(CAP_SETGID) | CONFINE_CAP(CAP_SETPCAP) |
-			      CONFINE_CAP(CAP_KILL) |			       /* processes of the slots' uids */
-			      CONFINE_CAP(CAP_SYS_RESOURCE) |		       /* nofile above the hard limit */
-			      CONFINE_CAP(CAP_MKNOD) | CONFINE_CAP(CAP_CHOWN); /* the engine's /dev/kvm */
+			      CONFINE_CAP(CAP_KILL) |				/* processes of the slots' uids */
+			      CONFINE_CAP(CAP_SYS_RESOURCE) |			/* nofile above the hard limit */
+			      CONFINE_CAP(CAP_MKNOD) | CONFINE_CAP(CAP_CHOWN) | /* the engine's /dev/kvm */
+			      CONFINE_CAP(CAP_NET_ADMIN) |			/* the engine's tap, its rules */
+			      CONFINE_CAP(CAP_NET_BIND_SERVICE);		/* port 53 in its namespace */
 	int r = confine_drop(0, 0, caps, e);
 
 	return r < 0 ? r : confine_seccomp(crucible_launch_syscalls, ARRAY_LEN(crucible_launch_syscalls), e);
@@ -313,6 +331,7 @@ static int confine_self(struct err *e)
 static void tear_down(struct launchd *d)
 {
 	d->conn = msgconn_free(d->conn);
+	nets_free(d);
 	kills_free(d);
 	children_free(d);
 	slots_fini(&d->slots);
@@ -325,12 +344,26 @@ static void tear_down(struct launchd *d)
 	d->loop = loop_free(d->loop);
 }
 
+/* For `crucible doctor`: can sandboxes of this host have a network? Says why not. */
+static int probe_network(void)
+{
+	struct err e = { 0 };
+
+	if (topology_probe(&e) == 0)
+		return 0;
+	printf("%s\n", e.msg);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	struct launchd d = { .prog_fd = { -1, -1, -1, -1, -1 }, .uffd_dev = -1 };
 	struct err e = { 0 };
 	int sock_fd, r;
 
+	_Static_assert(ARRAY_LEN(d.prog_fd) == 5, "none is open at the start");
+	if (argc == 2 && strcmp(argv[1], "--probe-network") == 0)
+		return probe_network();
 	log_init("crucible-launch", LOG_L_INFO);
 	sock_fd = parse_args(argc, argv, &d.cfg);
 	if (geteuid() != 0) {

@@ -159,7 +159,7 @@ int on_mount(struct launchd *d, struct msg *m, struct wire_rd *r, struct answer 
 		 d->cfg.uid_base);
 	if (mount("crucible", path, FSTYPE, MS_NOSUID | MS_NODEV | MS_NOEXEC, options) < 0)
 		return err_set(e, -errno, "mount %s: %s", path, strerror(errno));
-	a->fd = take_fd(&fuse);
+	a->fds[a->nfds++] = take_fd(&fuse);
 	return 0;
 }
 

@@ -19,7 +19,7 @@ bool launch_uuid_ok(const char *uuid)
 
 bool launch_uuid_is_ours(const char *uuid)
 {
-	return !strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE);
+	return !strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE) || !strcmp(uuid, LAUNCH_UUID_NETD);
 }
 
 int launch_spawn_encode(const struct launch_spawn *s, struct buf *out)
@@ -51,6 +51,8 @@ int launch_spawn_encode(const struct launch_spawn *s, struct buf *out)
 	if (r == 0)
 		r = wire_put_u32(out, s->memory_fd);
 	if (r == 0)
+		r = wire_put_u32(out, s->net_fd);
+	if (r == 0)
 		r = wire_put_u32(out, (uint32_t)s->argc);
 	for (size_t i = 0; i < s->argc && r == 0; i++)
 		r = wire_put_str(out, s->argv[i]);
@@ -79,6 +81,7 @@ int launch_spawn_decode(const void *data, size_t len, struct launch_spawn *ret, 
 	s.nofile = wire_u32(&r);
 	s.ram_bytes = wire_u64(&r);
 	s.memory_fd = wire_u32(&r);
+	s.net_fd = wire_u32(&r);
 	argc = wire_u32(&r);
 	if (r.bad || s.kind >= LAUNCH_KIND_COUNT || s.slot >= LAUNCH_SLOTS_MAX || !launch_uuid_ok(s.uuid) || kvm > 1 ||
 	    argc < 1 || argc > LAUNCH_ARGS_MAX)
@@ -134,6 +137,13 @@ void launch_slot_encode(uint32_t slot, uint8_t out[4])
 	uint32_t le = htole32(slot);
 
 	memcpy(out, &le, sizeof(le));
+}
+
+int launch_net_sockets_encode(const char *uuid, uint32_t n, struct buf *out)
+{
+	int r = wire_put_str(out, uuid);
+
+	return r < 0 ? r : wire_put_u32(out, n);
 }
 
 void launch_uuid_encode(const char *uuid, uint8_t out[LAUNCH_UUID_BYTES])

@@ -223,6 +223,13 @@ static int show_store_writer(const struct root_plan *p, int store, struct err *e
 	return show_store(store, "snapstore", "snapstore", 0, e);
 }
 
+/* It has what it works with by descriptor. */
+static int show_netd(const struct root_plan *p, int store, struct err *e)
+{
+	(void)p, (void)store, (void)e;
+	return 0;
+}
+
 /* Should: mount the new root. Another daemon's launcher that ends takes the folder along when no slot is in use
  * (slots.c), and pager and store are started before any is. */
 static int mount_place(void)
@@ -238,19 +245,11 @@ static int mount_place(void)
 	return r;
 }
 
-static int show_netd(const struct root_plan *p, int store, struct err *e)
-{
-	(void)p, (void)store, (void)e;
-	return 0; /* it opens nothing */
-}
-
 int root_enter(const struct root_plan *p, struct err *e)
 {
 	static int (*const show_kind[])(const struct root_plan *p, int store, struct err *e) = {
-		[LAUNCH_BOX] = show_box,
-		[LAUNCH_ENGINE] = show_engine,
-		[LAUNCH_PAGER] = show_pager,
-		[LAUNCH_STORE] = show_store_writer,
+		[LAUNCH_BOX] = show_box,     [LAUNCH_ENGINE] = show_engine,
+		[LAUNCH_PAGER] = show_pager, [LAUNCH_STORE] = show_store_writer,
 		[LAUNCH_NETD] = show_netd,
 	};
 	_Static_assert(ARRAY_LEN(show_kind) == LAUNCH_KIND_COUNT, "a root for each kind");

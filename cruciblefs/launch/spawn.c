@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Boxes, engines, the pager and the store: started confined, and missed when they end. */
+/* Boxes, engines, the pager, the store and netd: started confined, and missed when they end. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/sched.h>
@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "cruciblefs/launch/launch_priv.h"
+#include "netpolicy/topology.h"
 
 #define NICE_ANY   (-20)
 #define NOFILE_MIN 32 /* below that not even the dynamic linker starts */
@@ -27,6 +28,7 @@ static const struct {
 	const char *only;    /* the one uuid that it has; NULL: one each sandbox */
 	bool no_huge_pages;
 	bool rings;		/* io_uring */
+	bool host_net;		/* the one that reaches the network */
 	int nice;		/* at least */
 	uint64_t memlock_bytes; /* 0: as we have it */
 } kinds[] = {
@@ -39,7 +41,11 @@ static const struct {
 			   .nice = NICE_ANY,
 			   .memlock_bytes = 16u << 20 },
 	[LAUNCH_STORE] = { .name = "store", .oom_adj = "200", .only = LAUNCH_UUID_STORE, .rings = true, .nice = 10 },
-	[LAUNCH_NETD] = { .name = "netd", .oom_adj = "100", .only = LAUNCH_UUID_NETD, .nice = NICE_ANY },
+	[LAUNCH_NETD] = { .name = "netd",
+			  .oom_adj = "-400",
+			  .only = LAUNCH_UUID_NETD,
+			  .host_net = true,
+			  .nice = NICE_ANY },
 };
 _Static_assert(ARRAY_LEN(kinds) == LAUNCH_KIND_COUNT, "a row for each kind");
 
@@ -57,6 +63,7 @@ struct confinement {
 	struct root_plan root;
 	const struct cgroup_entry *cgroup;
 	bool oom_below_zero;
+	int *tap; /* where to put its tap; NULL: nowhere */
 };
 
 /* Should: mark who dies first when the host runs out of memory. Mustn't: run after /proc is gone. */
@@ -97,16 +104,29 @@ static int set_limits(const struct launch_spawn *req, struct err *e)
 	return r;
 }
 
-/* Should: take the rings away from whoever has no use for them, since they carry calls past every filter. */
-static int drop_rings(struct err *e)
+/* Should: take away what of the list is ours alone, and the rings from whoever has no use for them, since they carry
+ * calls past every filter. */
+static int drop_calls(bool rings, struct err *e)
 {
-	static const char *const rings[] = { "io_uring_setup", "io_uring_enter", "io_uring_register" };
+	static const char *const calls[] = { "setns",	       "setfsuid",	 "setfsgid",
+					     "io_uring_setup", "io_uring_enter", "io_uring_register" };
 
-	return confine_seccomp_without(rings, ARRAY_LEN(rings), e);
+	return confine_seccomp_without(calls, rings ? 3 : ARRAY_LEN(calls), e);
 }
 
-/* In this order: what needs the host's /proc and cgroupfs; the new root; the host's name; limits; and last, since it
- * is what allows all before, the privileges. */
+/* Should: make the tap in the namespace that the child was born in. Mustn't: run where that is the host's. */
+static int make_tap(int *ret, struct err *e)
+{
+	int fd = topology_tap(e);
+
+	if (fd < 0)
+		return fd;
+	*ret = fd; /* what stood there is the parent's, and closed by the exec */
+	return 0;
+}
+
+/* In this order: what needs the host's /proc, /dev and cgroupfs; the new root; the host's name; limits; and last, since
+ * it is what allows all before, the privileges. */
 static int confine(void *arg, struct err *e)
 {
 	const struct confinement *c = arg;
@@ -117,6 +137,8 @@ static int confine(void *arg, struct err *e)
 	r = cgroup_entry_join(c->cgroup, e);
 	if (r == 0 && (adj[0] != '-' || c->oom_below_zero))
 		r = set_oom_adj(adj, e);
+	if (r == 0 && c->tap)
+		r = make_tap(c->tap, e);
 	if (r == 0)
 		r = root_enter(&c->root, e);
 	if (r == 0 && sethostname(host, strlen(host)) < 0)
@@ -125,8 +147,8 @@ static int confine(void *arg, struct err *e)
 		r = set_limits(c->req, e);
 	if (r == 0)
 		r = confine_drop(c->root.uid, c->root.gid, 0, e);
-	if (r == 0 && !kinds[c->req->kind].rings)
-		r = drop_rings(e);
+	if (r == 0)
+		r = drop_calls(kinds[c->req->kind].rings, e);
 	return r;
 }
 
@@ -158,6 +180,19 @@ static int check_preload(const struct launchd *d, const struct launch_spawn *req
 	return 0;
 }
 
+static int check_net(const struct launch_spawn *req, const struct msg *m, struct err *e)
+{
+	if (!req->net_fd)
+		return 0;
+	if (req->kind != LAUNCH_ENGINE)
+		return err_set(e, -EINVAL, "spawn: net_fd is an engine's");
+	if (req->net_fd < 3 || req->net_fd - 3 >= m->nfds - 1)
+		return err_set(e, -EINVAL, "spawn: net_fd %u is none of its descriptors", req->net_fd);
+	if (req->net_fd == req->memory_fd)
+		return err_set(e, -EINVAL, "spawn: net_fd %u is its memory_fd", req->net_fd);
+	return 0;
+}
+
 static int check(const struct launchd *d, const struct launch_spawn *req, const struct msg *m, struct err *e)
 {
 	const char *only = kinds[req->kind].only;
@@ -170,6 +205,8 @@ static int check(const struct launchd *d, const struct launch_spawn *req, const 
 	if (!only && slots_fd(&d->slots, req->slot) < 0)
 		return err_set(e, -EINVAL, "spawn: slot %u is not allocated", req->slot);
 	r = check_preload(d, req, m, e);
+	if (r == 0)
+		r = check_net(req, m, e);
 	if (r < 0)
 		return r;
 	if (req->nofile < NOFILE_MIN)
@@ -258,11 +295,23 @@ static int add_word(struct buf *words, const char *word)
 	return r < 0 ? r : buf_adds(words, word);
 }
 
+/* Looked for each time: a module may come, and go. Opening it is what a host without the module refuses. */
+static bool have_tun(void)
+{
+	AUTO_FD fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+
+	return fd >= 0;
+}
+
 /* What it should have besides the limits of its cgroup, and this machine does not permit. */
-static int add_unenforced(const struct launchd *d, const struct launch_spawn *req, struct buf *unenforced)
+static int add_unenforced(const struct launchd *d, const struct launch_spawn *req, bool tap, struct buf *unenforced)
 {
 	int r = 0;
 
+	if (req->net_fd && !tap)
+		r = add_word(unenforced, "network");
+	if (r < 0)
+		return r;
 	if (req->ram_bytes && d->uffd_dev < 0)
 		r = add_word(unenforced, "userfaultfd");
 	if (r == 0 && kinds[req->kind].oom_adj[0] == '-' && !d->oom_below_zero)
@@ -282,6 +331,8 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 		.io_dev = d->store_dev,
 	};
 	struct cgroup_entry entry = { .born_fd = -1 };
+	bool tap = req->net_fd && have_tun();
+	struct given given = { 0 };
 	struct confinement conf = {
 		.req = req,
 		.root = { .kind = req->kind,
@@ -293,10 +344,10 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 			  .preload = req->ram_bytes ? d->cfg.preload : NULL },
 		.cgroup = &entry,
 		.oom_below_zero = d->oom_below_zero,
+		.tap = tap ? &given.fds[req->net_fd - 3] : NULL,
 	};
 	struct proc_spec spec = PROC_SPEC_INIT;
 	char cgroup[LAUNCH_UUID_LEN + 16], *argv[LAUNCH_ARGS_MAX + 1];
-	struct given given = { 0 };
 	int r;
 
 	spec.exec_fd = program(d, req->kind, e);
@@ -310,7 +361,9 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 	spec.path = d->cfg.prog[req->kind];
 	spec.argv = argv;
 	spec.envp = given.envp;
-	spec.clone_flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+	spec.clone_flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+	if (!kinds[req->kind].host_net)
+		spec.clone_flags |= CLONE_NEWNET;
 	spec.new_session = true;
 	spec.stdio[1] = spec.stdio[2] = m->fds[0];
 	spec.setup = confine;
@@ -325,7 +378,7 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 	if (r == 0)
 		r = cgroup_limit(d->cgroups, cgroup, &limits, unenforced);
 	if (r == 0)
-		r = add_unenforced(d, req, unenforced);
+		r = add_unenforced(d, req, tap, unenforced);
 	if (r < 0)
 		err_set(e, r, "spawn: %s", strerror(-r));
 	if (r == 0)
@@ -361,11 +414,12 @@ int on_spawn(struct launchd *d, struct msg *m, struct wire_rd *rd, struct answer
 	if (!child)
 		return err_set(e, -ENOMEM, "spawn: no memory");
 	buf_init(&unenforced, 256);
-	r = start(d, &req, m, &pid, &a->fd, &unenforced, e);
+	r = start(d, &req, m, &pid, &a->fds[0], &unenforced, e);
 	if (r < 0) {
 		free(child);
 		goto out;
 	}
+	a->nfds = 1;
 	*child = (struct child){ .next = d->children, .pid = pid, .kind = req.kind };
 	memcpy(child->uuid, req.uuid, sizeof(child->uuid));
 	d->children = child;
@@ -406,7 +460,7 @@ void children_reap(struct launchd *d)
 			at = &(*at)->next;
 		c = *at;
 		if (!c)
-			continue; /* a probe of mount.c that came back late */
+			continue; /* a probe of mount.c that came back late, or one of net.c, whose socket says all */
 		*at = c->next;
 		tell_exit(d, c, status);
 		free(c);

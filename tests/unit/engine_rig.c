@@ -304,6 +304,7 @@ struct machine *machine_start(struct rig *r, const char *name, const char *expor
 	for (int i = 0; i < ENGINE_FD_COUNT; i++)
 		close(theirs[i]);
 	close(ours[ENGINE_FD_CONSOLE]);
+	close(ours[ENGINE_FD_NET]);
 	m->control = ours[ENGINE_FD_CONTROL];
 	m->bulk = ours[ENGINE_FD_BULK];
 	assert_int_equal(

@@ -274,6 +274,8 @@ void fix_start_launcher(struct fix *f, const char *engine)
 			 exe,
 			 (char *)"--store-writer",
 			 exe,
+			 (char *)"--netd",
+			 exe,
 			 (char *)"--preload",
 			 f->preload,
 			 NULL };
@@ -444,7 +446,7 @@ static bool cgroup_left(const struct fix *f)
 /* What a failed test left running, without the launcher's help. */
 static void sweep(const struct fix *f)
 {
-	static const char *const uuids[] = { UUID_A, UUID_B, LAUNCH_UUID_PAGER, LAUNCH_UUID_STORE };
+	static const char *const uuids[] = { UUID_A, UUID_B, LAUNCH_UUID_PAGER, LAUNCH_UUID_STORE, LAUNCH_UUID_NETD };
 	uint64_t end = now_ns() + DEADLINE_NS;
 	struct cgroup_root *c;
 
@@ -470,6 +472,7 @@ int fix_teardown(void **state)
 		fix_call_str(f, LAUNCH_KILL, UUID_B);
 		fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_PAGER);
 		fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_STORE);
+		fix_call_str(f, LAUNCH_KILL, LAUNCH_UUID_NETD);
 		fix_stop_launcher(f);
 	}
 	left = cgroup_left(f);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <linux/capability.h>
+#include <linux/if_tun.h>
 #include <linux/userfaultfd.h>
 #include <net/if.h>
 #include <signal.h>
@@ -106,6 +107,23 @@ static void report_snapshots(void)
 		say_errno("uffd", ioctl(atoi(uffd), USERFAULTFD_IOC_NEW, O_CLOEXEC));
 }
 
+/* Descriptors that are taps, and whether those are up. */
+static void report_taps(void)
+{
+	for (int fd = 3; fd < 64; fd++) {
+		struct ifreq req = { 0 };
+		int s;
+
+		if (ioctl(fd, TUNGETIFF, &req) < 0)
+			continue;
+		s = socket(AF_INET, SOCK_DGRAM, 0);
+		ioctl(s, SIOCGIFFLAGS, &req);
+		close(s);
+		printf("tap %d: %s %s\n", fd, req.ifr_name, req.ifr_flags & IFF_UP ? "up" : "down");
+	}
+	say_errno("setns", (int)syscall(SYS_setns, -1, 0));
+}
+
 static void report(void)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -162,6 +180,7 @@ static void report(void)
 	say_errno("setresuid 0", setresuid(0, 0, 0));
 	say_errno("mount", mount("x", "/usr", "tmpfs", 0, NULL));
 	report_snapshots();
+	report_taps();
 	printf("end\n");
 	fflush(stdout);
 }

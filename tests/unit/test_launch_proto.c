@@ -37,6 +37,7 @@ static void test_spawn_round_trip(void **state)
 	s.io_bytes_per_s = 1u << 30;
 	s.ram_bytes = 512ull << 20;
 	s.memory_fd = 7;
+	s.net_fd = 8;
 	s.argv[s.argc++] = "";
 	buf_init(&b, MSG_MAX);
 	assert_int_equal(launch_spawn_encode(&s, &b), 0);
@@ -51,6 +52,7 @@ static void test_spawn_round_trip(void **state)
 	assert_int_equal(back.nofile, 256);
 	assert_true(back.ram_bytes == 512ull << 20);
 	assert_int_equal(back.memory_fd, 7);
+	assert_int_equal(back.net_fd, 8);
 	assert_int_equal(back.argc, 3);
 	assert_string_equal(back.argv[0], "probe");
 	assert_string_equal(back.argv[1], "-m");
@@ -113,9 +115,11 @@ static void test_uuids(void **state)
 	(void)state;
 	assert_true(launch_uuid_ok(LAUNCH_UUID_PAGER) && launch_uuid_ok(LAUNCH_UUID_STORE) && launch_uuid_ok(UUID_A));
 	assert_true(launch_uuid_is_ours(LAUNCH_UUID_PAGER) && launch_uuid_is_ours(LAUNCH_UUID_STORE));
+	assert_true(launch_uuid_ok(LAUNCH_UUID_NETD) && launch_uuid_is_ours(LAUNCH_UUID_NETD));
 	assert_false(launch_uuid_is_ours(UUID_A));
 	/* Behind the last slot's, and not its neighbour's. */
 	assert_true(LAUNCH_UID_PAGER > 2 + 2 * (LAUNCH_SLOTS_MAX - 1) && LAUNCH_UID_STORE != LAUNCH_UID_PAGER);
+	assert_true(LAUNCH_UID_NETD > LAUNCH_UID_STORE);
 }
 
 static void test_stat_round_trip(void **state)

@@ -33,12 +33,15 @@ static struct engine_machine machine(void)
 					.kernel = "/boot/b/vmlinux",
 					.initrd = "/boot/b/initramfs",
 					.disk = true,
-					.disk_export = "m-1" };
+					.disk_export = "m-1",
+					.net = true };
 }
 
 static struct engine_machine generic(void)
 {
-	return (struct engine_machine){ .accel = ACCEL_TCG, .memory_mib = 512, .vcpus = 2, .tsc_khz = 2596120 };
+	return (struct engine_machine){
+		.accel = ACCEL_TCG, .memory_mib = 512, .vcpus = 2, .tsc_khz = 2596120, .net = true
+	};
 }
 
 static void joined(const struct engine_command *c, char *out, size_t cap)
@@ -65,7 +68,9 @@ static void joined(const struct engine_command *c, char *out, size_t cap)
 	"-object\nrng-builtin,id=entropy\n-device\nvirtio-rng-device,rng=entropy,id=rng0\n"
 
 #define DISK "-device\nvirtio-blk-device,drive=disk0,id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report\n"
-#define NET  "-device\nvirtio-net-device,id=net0,mac=52:54:00:c0:00:01\n"
+#define CARD "-device\nvirtio-net-device,id=net0,netdev=tap0,mac=52:54:00:c0:00:01\n"
+#define NET  "-netdev\ntap,id=tap0,fd=8,vhost=off\n" CARD
+#define HUB  "-netdev\nhubport,id=tap0,hubid=0\n" CARD
 
 /* What the guest sees hangs on each word of this: a change of it is a change of the machine's shape (snapshots!). */
 static void test_golden_tcg(void **state)
@@ -122,6 +127,7 @@ static void test_fingerprint(void **state)
 	assert_true(strncmp(a, "qemu-7.2 ", 9) == 0);
 	assert_non_null(strstr(a, " max,erms=off,fsrm=off"));
 	g.tsc_khz = 1;
+	g.net = false; /* what is behind its network card */
 	strcpy(other.version, "7.2.99");
 	assert_int_equal(engine_fingerprint(&other, &g, b, sizeof(b)), 0);
 	assert_string_equal(a, b);
@@ -163,12 +169,13 @@ static void test_golden_kvm_without_disk(void **state)
 	m.memory_mib = 4096;
 	m.vcpus = 1;
 	m.append = "crucible.trial=1";
+	m.net = false;
 	assert_int_equal(engine_qemu.command(&m, &c, &e), 0);
 	joined(&c, text, sizeof(text));
 	assert_string_equal(text, START "-accel\nkvm\n-cpu\nNehalem-v1,vme=off,enforce\n-m\n4096M\n-smp\n1\n"
 					"-object\nmemory-backend-memfd,id=ram,size=4096M,share=on\n" BEFORE_KERNEL
 					"-kernel\n/boot/b/vmlinux\n-initrd\n/boot/b/initramfs\n-append\n"
-					"console=ttyS0 quiet panic=-1 crucible.trial=1\n" PORTS NET);
+					"console=ttyS0 quiet panic=-1 crucible.trial=1\n" PORTS HUB);
 }
 
 static void test_command_einval(void **state)
@@ -266,7 +273,10 @@ static void test_probe(void **state)
 	assert_string_equal(info.name, "qemu");
 	assert_string_equal(info.version, "8.2.1");
 	assert_string_equal(info.path, script);
-	assert_int_equal(info.caps, ENGINE_CAP_PAUSE | ENGINE_CAP_SAVE_STATE | ENGINE_CAP_TCG | ENGINE_CAP_KVM);
+	assert_int_equal(info.caps & ENGINE_CAP_NET ? 1 : 0,
+			 access("/dev/net/tun", F_OK) == 0); /* where it is, it works */
+	assert_int_equal(info.caps & ~(unsigned)ENGINE_CAP_NET,
+			 ENGINE_CAP_PAUSE | ENGINE_CAP_SAVE_STATE | ENGINE_CAP_TCG | ENGINE_CAP_KVM);
 	assert_int_equal(engine_qemu.probe(fake_qemu("echo version 7.2", "echo kvm"), &info, &e), 0);
 	assert_int_equal(info.caps & (ENGINE_CAP_TCG | ENGINE_CAP_KVM), ENGINE_CAP_KVM);
 	unlink(script);

@@ -47,11 +47,10 @@ other_argv() { # PORT
 		socket,id=control,*) a=socket,id=control,path=$S/qga,server=on,wait=off ;;
 		socket,id=bulk,*) a=socket,id=bulk,path=$S/raw,server=on,wait=off ;;
 		*/initramfs) a=$S/initramfs ;;
-		virtio-net-device,*) a=$a,netdev=lo ;;
+		tap,id=tap0,* | hubport,id=tap0,*) a=user,id=tap0,restrict=on,hostfwd=tcp:127.0.0.1:$1-:22 ;;
 		esac
 		OTHER_ARGV+=("$a")
 	done
-	OTHER_ARGV+=(-netdev "user,id=lo,restrict=on,hostfwd=tcp:127.0.0.1:$1-:22")
 }
 
 free_port() {

@@ -22,7 +22,7 @@ static const struct check {
 	{ "kvm", check_kvm, false },	       { "fuse", check_fuse, false },
 	{ "cgroups", check_cgroups, false },   { "userfaultfd", check_userfaultfd, false },
 	{ "io_uring", check_io_uring, false }, { "tun", check_tun, false },
-	{ "nftables", check_nftables, false }, { "qemu", check_qemu, false },
+	{ "network", check_network, false },   { "qemu", check_qemu, false },
 	{ "builder", check_builder, false },   { "programs", check_programs, false },
 	{ "daemon", check_daemon, false },     { "store", check_store, false },
 	{ "accelerator", check_trial, false }, { "profiles", check_profiles, false },

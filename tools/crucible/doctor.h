@@ -35,7 +35,7 @@ typedef void check_fn(struct doctor *d, struct finding *f);
 
 check_fn check_kernel, check_kvm, check_fuse, check_userfaultfd, check_io_uring, check_cgroups, check_tun,
 	check_memory;									     /* doctor_host.c */
-check_fn check_qemu, check_builder, check_nftables, check_programs;			     /* doctor_tools.c */
+check_fn check_qemu, check_builder, check_network, check_programs;			     /* doctor_tools.c */
 check_fn check_daemon, check_store, check_trial, check_profiles, check_degraded, check_deep; /* doctor_daemon.c */
 
 /* Say it. Each returns nothing: a finding is the result. */

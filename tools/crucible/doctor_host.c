@@ -118,15 +118,21 @@ void check_io_uring(struct doctor *d, struct finding *f)
 		mend(f, "sysctl kernel.io_uring_disabled=0");
 }
 
+/* Without any of it sandboxes work, and have no network. */
 void check_tun(struct doctor *d, struct finding *f)
 {
+	AUTO_FD fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+
 	(void)d;
-	if (access("/dev/net/tun", F_OK) == 0) {
-		find(f, LEVEL_OK, "/dev/net/tun is there (for the network, in a later version)");
-		return;
+	if (fd >= 0 || errno == EACCES) {
+		find(f, LEVEL_OK, "/dev/net/tun is there");
+	} else if (errno == EPERM) {
+		find(f, LEVEL_WARN, "/dev/net/tun may not be opened here: sandboxes have no network");
+		mend(f, "give the container that device (docker run --device /dev/net/tun)");
+	} else {
+		find(f, LEVEL_WARN, "no /dev/net/tun: sandboxes have no network");
+		mend(f, "modprobe tun");
 	}
-	find(f, LEVEL_INFO, "no /dev/net/tun (for the network, in a later version)");
-	mend(f, "modprobe tun");
 }
 
 /* -- cgroups ----------------------------------------------------------------------------------------------------- */

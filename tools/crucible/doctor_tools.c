@@ -34,19 +34,19 @@ static bool find_tool(const char *name, char out[PATH_MAX])
 	return false;
 }
 
-/* The first line that `PATH --version` prints, "" when it does not. */
-static void version_line(const char *path, char *out, size_t cap)
+/* The first line that `PATH FLAG` prints, "" when it does not. Returns its wait status, or -1. */
+static int first_line(const char *path, const char *flag, char *out, size_t cap)
 {
-	char flag[] = "--version", locale[] = "LC_ALL=C";
-	char *const argv[] = { (char *)path, flag, NULL }, *const env[] = { locale, NULL };
+	char locale[] = "LC_ALL=C";
+	char *const argv[] = { (char *)path, (char *)flag, NULL }, *const env[] = { locale, NULL };
 	posix_spawn_file_actions_t actions;
-	int fds[2], status;
+	int fds[2], status = -1;
 	size_t n = 0;
 	pid_t pid;
 
 	*out = '\0';
 	if (pipe2(fds, O_CLOEXEC) < 0)
-		return;
+		return -1;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
@@ -69,6 +69,7 @@ static void version_line(const char *path, char *out, size_t cap)
 	close(fds[0]); /* the rest: it may meet SIGPIPE */
 	while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
+	return status;
 }
 
 static void check_tool(struct finding *f, const char *name, const char *package)
@@ -80,7 +81,7 @@ static void check_tool(struct finding *f, const char *name, const char *package)
 		mend(f, "apt-get install %s", package);
 		return;
 	}
-	version_line(path, version, sizeof(version));
+	first_line(path, "--version", version, sizeof(version));
 	if (*version)
 		find(f, LEVEL_OK, "%s", version);
 	else
@@ -120,17 +121,30 @@ void check_builder(struct doctor *d, struct finding *f)
 	find(f, LEVEL_OK, "mmdebstrap, mke2fs, lz4, cpio, jq were found");
 }
 
-void check_nftables(struct doctor *d, struct finding *f)
+/* The launcher makes a sandbox's network in a namespace that nobody else sees, and says what was missing. */
+void check_network(struct doctor *d, struct finding *f)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], words[224];
+	struct err e = { 0 };
+	int status;
 
 	(void)d;
-	if (find_tool("nft", path)) {
-		find(f, LEVEL_OK, "%.200s (for the network, in a later version)", path);
+	if (geteuid() != 0) {
+		find(f, LEVEL_INFO, "whether sandboxes can have a network is only found out by root");
+		mend(f, "sudo crucible doctor");
 		return;
 	}
-	find(f, LEVEL_INFO, "nft was not found (for the network, in a later version)");
-	mend(f, "apt-get install nftables");
+	if (libexec_find("crucible-launch", path, sizeof(path), &e) < 0) {
+		find(f, LEVEL_WARN, "%.200s", e.msg);
+		return;
+	}
+	status = first_line(path, "--probe-network", words, sizeof(words));
+	if (status == 0) {
+		find(f, LEVEL_OK, "tap, nftables and TPROXY work");
+		return;
+	}
+	find(f, LEVEL_WARN, "sandboxes have no network: %s", *words ? words : "crucible-launch could not try");
+	mend(f, "modprobe -a tun nf_tables nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6");
 }
 
 void check_programs(struct doctor *d, struct finding *f)

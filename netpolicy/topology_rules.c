@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How this works
+ *
+ * All chains drop what no rule names. TPROXY gives a packet to a socket by its own look-up: an established connection
+ * first, then the transparent listener at the port named here; the packet's addresses stay as they are, so the socket's
+ * own address is what the guest dialed. The mark makes routing deliver it here instead of looking for a way out
+ * (topology_links.c). Nothing needs connection tracking, and none is switched on.
+ *
+ * Neighbour tables are one for the whole host, of limited size: a guest that invents neighbours could fill them for
+ * everybody. So ARP and neighbour discovery are heard from the guest's own addresses only.
+ *
+ * Loopback has no rule: what a process here, an engine that was taken over, sends to the sockets' ports by itself
+ * never arrives. Numbers instead of names where nft would ask the name service.
+ */
+#include <nftables/libnftables.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "netpolicy/topology_priv.h"
+
+#define STR_(x) #x
+#define STR(x)	STR_(x)
+#define TAP	"\"" NET_TAP "\""
+#define TCP	"6"
+#define UDP	"17"
+#define ICMPV6	"58"
+#define ND	"{ 135, 136 }" /* neighbour solicitation, neighbour advertisement */
+/* A table that is there is emptied by being deleted, which needs it to be there. */
+#define FRESH(name) "table " name " {}\ndelete table " name "\n"
+
+#define TAKE(family, proto, port) \
+	"meta l4proto " proto " tproxy " family " to :" STR(port) " meta mark set " STR(NET_MARK) " accept\n"
+
+static const char before_ipv6[] = /* clang-format off */
+	FRESH("arp crucible")
+	"table arp crucible {\n"
+	"	chain input {\n"
+	"		type filter hook input priority 0; policy drop;\n"
+	"		iifname " TAP " arp saddr ip " NET_GUEST_ADDR " accept\n"
+	"	}\n"
+	"}\n"
+	FRESH("inet crucible")
+	"table inet crucible {\n"
+	"	chain forward {\n"
+	"		type filter hook forward priority 0; policy drop;\n"
+	"	}\n"
+	"	chain input {\n"
+	"		type filter hook input priority 0; policy drop;\n"
+	"		iifname " TAP " meta mark " STR(NET_MARK) " accept\n"
+	"		iifname " TAP " meta l4proto " ICMPV6 " icmpv6 type " ND " accept\n"
+	"	}\n"
+	"	chain output {\n"
+	"		type filter hook output priority 0; policy drop;\n"
+	"		oifname " TAP " meta l4proto { " TCP ", " UDP " } accept\n"
+	"		oifname " TAP " meta l4proto " ICMPV6 " icmpv6 type " ND " accept\n"
+	"	}\n"
+	"	chain prerouting {\n"
+	"		type filter hook prerouting priority -150; policy drop;\n"
+	"		iifname != " TAP " drop\n"
+	"		ip saddr " NET_GUEST_ADDR " " TAKE("ip", TCP, NET_TCP_PORT)
+	"		ip saddr " NET_GUEST_ADDR " " TAKE("ip", UDP, NET_UDP_PORT);
+static const char of_ipv6[] =
+	"		ip6 saddr " NET_GUEST_ADDR6 " " TAKE("ip6", TCP, NET_TCP_PORT)
+	"		ip6 saddr " NET_GUEST_ADDR6 " " TAKE("ip6", UDP, NET_UDP_PORT)
+	"		meta l4proto " ICMPV6 " icmpv6 type " ND " ip6 hoplimit 255 "
+			"ip6 saddr { " NET_GUEST_ADDR6 ", " NET_GUEST_LINK6 " } accept\n";
+static const char behind_ipv6[] =
+	"	}\n"
+	"}\n"; /* clang-format on */
+
+int topology_rules(bool ipv6, struct err *e)
+{
+	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
+	char text[sizeof(before_ipv6) + sizeof(of_ipv6) + sizeof(behind_ipv6)];
+	const char *said;
+	int r = 0;
+
+	if (!nft)
+		return err_set(e, -ENOMEM, "rules: libnftables does not start");
+	nft_ctx_buffer_output(nft);
+	nft_ctx_buffer_error(nft);
+	snprintf(text, sizeof(text), "%s%s%s", before_ipv6, ipv6 ? of_ipv6 : "", behind_ipv6);
+	if (nft_run_cmd_from_buffer(nft, text) != 0) {
+		said = nft_ctx_get_error_buffer(nft);
+		r = err_set(e, -ENOPROTOOPT,
+			    "rules: the kernel takes no nftables rules with TPROXY (modprobe nf_tables; modprobe "
+			    "nft_tproxy): %.*s",
+			    said ? (int)strcspn(said, "\n") : 0, said ? said : "");
+	}
+	nft_ctx_free(nft);
+	return r;
+}
