@@ -7,7 +7,8 @@
  * Lists (CFS_LIST) are set as a whole: an open file gathers its lines; the first write replaces what was there (with
  * O_APPEND it begins from it), later ones add. A last line without its newline counts as a line, so that `printf A=1 >
  * env` works; but it may be the half of one that the next write completes, so it is kept apart, and when it cannot be a
- * whole line yet it is not tried before it is completed or the file is closed. */
+ * whole line yet it is not tried before it is completed or the file is closed. Of a list with CFS_EDITED whose first
+ * line is signed the lines change what was there, as with O_APPEND. */
 #include <stdlib.h>
 #include <string.h>
 #include "cruciblefs/table.h"
@@ -133,9 +134,11 @@ static int list_try(struct control *c, const struct cfs_about *a, const struct c
 		return 0; /* nothing but the beginning of a line: it waits for its end */
 	if (!r)
 		r = list_set(a, who, &c->list, e);
-	if (r == -EINVAL)
+	if (r == -EINVAL && !(a->entry->flags & CFS_WHOLE))
 		r = list_set_front(a, who, &c->list, good, e);
 	if (r < 0) {
+		if (a->entry->flags & CFS_WHOLE)
+			c->list.len = good;
 		buf_reset(&c->tail);
 		return r;
 	}
@@ -143,7 +146,14 @@ static int list_try(struct control *c, const struct cfs_about *a, const struct c
 	return 0;
 }
 
-static int list_begin(struct control *c, const struct cfs_about *a, const struct cfs_who *who)
+static bool is_change(const struct cfs_about *a, const char *data, size_t len)
+{
+	trim(&data, &len);
+	return (a->entry->flags & CFS_EDITED) == CFS_EDITED && len && (*data == '+' || *data == '-');
+}
+
+static int list_begin(struct control *c, const struct cfs_about *a, const struct cfs_who *who, const char *data,
+		      size_t len)
 {
 	int r = cfs_charge(cfs_tree_session(a->tree), who->uid, LIST_MAX + TAIL_MAX);
 
@@ -152,7 +162,7 @@ static int list_begin(struct control *c, const struct cfs_about *a, const struct
 	c->began = true;
 	buf_init(&c->list, LIST_MAX);
 	buf_init(&c->tail, TAIL_MAX);
-	return c->h.flags & O_APPEND ? a->entry->show(a, &c->list) : 0;
+	return c->h.flags & O_APPEND || is_change(a, data, len) ? a->entry->show(a, &c->list) : 0;
 }
 
 static void list_end(struct control *c, const struct cfs_about *a, const struct cfs_who *who)
@@ -168,7 +178,7 @@ static int list_write(struct control *c, const struct cfs_about *a, const struct
 		      size_t len, struct err *e)
 {
 	size_t good;
-	int r = c->began ? 0 : list_begin(c, a, who);
+	int r = c->began ? 0 : list_begin(c, a, who, data, len);
 
 	if (r < 0) {
 		err_set(e, r, "%s: too much of the tree is in use by this user; close some", a->entry->name);
@@ -287,7 +297,7 @@ static int control_apply(const struct cfs_about *a, const struct cfs_who *who, c
 	if (!(a->entry->flags & CFS_LIST))
 		return act(a, who, data, len, e);
 	/* An empty file makes an empty list. */
-	r = list_begin(&c, a, who);
+	r = list_begin(&c, a, who, data, len);
 	if (!r)
 		r = len ? list_write(&c, a, who, data, len, e) : list_set(a, who, &c.list, e);
 	if (!r && c.tail.len && !may_be_whole(a, &c.tail))

@@ -29,14 +29,6 @@ static bool is_gone(const struct cfs_tnode *d)
 	return d->about.sbx && sandbox_gone(d->about.sbx);
 }
 
-static bool is_reserved(const struct cfs_table *t, const char *name)
-{
-	for (const char *const *p = t->reserved; p && *p; p++)
-		if (!strcmp(*p, name))
-			return true;
-	return false;
-}
-
 /* Is @name the name of a file of the tables, hidden or not, there now or not? */
 static bool of_table(const struct cfs_tnode *d, const char *name, const struct cfs_who *who, struct cfs_about *ret,
 		     bool *ret_hidden)
@@ -161,7 +153,7 @@ static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name,
 
 	if (is_gone(d))
 		return -ENOENT;
-	if (!table_of(d)->scratch || is_reserved(table_of(d), name))
+	if (!table_of(d)->scratch)
 		return -EPERM;
 	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r),
 			   ret);
@@ -321,8 +313,6 @@ static int rename_scratch(struct cfs_req *r, struct cfs_tnode *d, struct scratch
 			scratch_unlink(s);
 		return code;
 	}
-	if (is_reserved(table_of(d), newname))
-		return -EBUSY;
 	old = find_scratch(d, newname);
 	if (old == s)
 		return 0;
@@ -343,8 +333,6 @@ static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct c
 
 	if (!from->entry->kind->apply || !table_of(d)->scratch || of_table(d, newname, cfs_req_who(r), &to, &hidden))
 		return -EPERM;
-	if (is_reserved(table_of(d), newname))
-		return -EBUSY;
 	code = cfs_enter(from, &n);
 	if (code < 0)
 		return code;

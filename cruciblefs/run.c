@@ -192,6 +192,7 @@ static const struct cfs_entry sandbox_entries[] = {
 	{ .name = "from", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_FROM, .show = show_attr, .store = store_attr },
 	{ .name = "limits", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_limits_table },
 	{ .name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .arg = ATTR_ENV, .show = show_attr, .store = store_attr },
+	{ .name = "net", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_net_table },
 	{ .name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table },
 	{ .name = "lease", .kind = &cfs_kind_lease, .mode = 0600 },
 	{ .name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT },
@@ -205,9 +206,6 @@ static const struct cfs_entry sandbox_entries[] = {
 	{ .name = "usage.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_usage },
 };
 /* clang-format on */
-
-/* Who writes into these must not be left with a scratch file in the belief that it opened the network. */
-static const char *const later[] = { "net", NULL };
 
 /* result.json comes and goes. */
 static uint64_t sandbox_stamp(const struct cfs_about *dir)
@@ -225,7 +223,6 @@ const struct cfs_table cfs_sandbox_table = {
 	.stamp = sandbox_stamp,
 	.user_may_hide = true,
 	.scratch = true,
-	.reserved = later,
 };
 
 /* -- run/ ------------------------------------------------------------------------------------------------ */

@@ -126,6 +126,20 @@ const char *sandbox_attr_name(enum sandbox_attr a); /* "memory_mib" … */
 int sandbox_ctl(struct sandbox *s, const char *line, const struct cfs_who *who, struct err *e);
 extern const char sandbox_ctl_verbs[]; /* for reading `ctl`: one a line */
 
+/* -- the network --------------------------------------------------------------------------------------- */
+
+/* `net/allow`, `net/ports`: one rule, or port, a line (netpolicy/policy.h says what they are). Setting: the whole list,
+ * or nothing of it. Lines of net/allow: "RULE" and "+RULE" add, "-RULE" removes what the lines before added; '#' begins
+ * a remark. At any time; of a machine that runs, what is written next waits until it is so. -EINVAL with words, -E2BIG;
+ * -EPERM, -EDQUOT net_allow_max; ports: -EEXIST twice in the list, -EADDRINUSE, -EACCES, -EADDRNOTAVAIL; those of the
+ * store. */
+int sandbox_net_allow_show(struct sandbox *s, struct buf *out);
+int sandbox_net_allow_store(struct sandbox *s, const char *text, size_t len, const struct cfs_who *who, struct err *e);
+int sandbox_net_ports_show(struct sandbox *s, struct buf *out);
+int sandbox_net_ports_store(struct sandbox *s, const char *text, size_t len, const struct cfs_who *who, struct err *e);
+/* Questions and connections, JSON lines; the caller closes. The sandbox's queue is woken when it has grown. */
+int sandbox_net_log_open(struct sandbox *s, int *ret_fd);
+
 /* -- commands -------------------------------------------------------------------------------------------- */
 
 enum exec_state { EXEC_QUEUED, EXEC_RUNNING, EXEC_DONE };

@@ -70,6 +70,11 @@ extern const struct cfs_kind cfs_kind_guest;   /* run.c: `.fs`, handed over to g
 #define CFS_LASTING \
 	8u /* a directory that is there as long as the mount and never changes owner: the kernel may remember it */
 
+#define CFS_WHOLE 16u /* a list of which nothing acts when a line of it is wrong */
+#define CFS_EDITED                                                                                                   \
+	(CFS_WHOLE | 32u) /* the same; lines may begin with '+' or '-': if the first does, they change what is there \
+			   */
+
 struct cfs_stream_ops {
 	/* A descriptor for reading, the caller closes; untouched: there is nothing to read. */
 	int (*open)(const struct cfs_about *a, const struct cfs_who *who, int *ret_fd);
@@ -120,8 +125,6 @@ struct cfs_table {
 	int (*rename)(const struct cfs_about *child, const char *to, const struct cfs_who *who, struct err *e);
 	bool user_may_hide; /* unlink and rmdir hide entries until they are created again */
 	bool scratch;	    /* scratch files may be made */
-	const char *const
-		*reserved; /* names that no scratch file may have: files of later versions; NULL-ended; may be NULL */
 };
 
 /* -- a node of the tables ---------------------------------------------------------------------------- */

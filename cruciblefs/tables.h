@@ -9,6 +9,7 @@ extern const struct cfs_table cfs_root_table;	   /* root.c: / */
 extern const struct cfs_table cfs_run_table;	   /* run.c: run/ */
 extern const struct cfs_table cfs_sandbox_table;   /* run.c: run/<id>/ */
 extern const struct cfs_table cfs_limits_table;	   /* run.c: run/<id>/limits/ */
+extern const struct cfs_table cfs_net_table;	   /* netdir.c: run/<id>/net/ */
 extern const struct cfs_table cfs_execs_table;	   /* exec.c: run/<id>/exec/ */
 extern const struct cfs_table cfs_exec_table;	   /* exec.c: run/<id>/exec/<n>/ */
 extern const struct cfs_table cfs_slot_table;	   /* exec.c: run/<id>/exec/NAME/ */

@@ -8,8 +8,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/json.h"
-#include "cruciblefs/domain/priv.h"
-#include "cruciblefs/snapshot.h"
+#include "cruciblefs/domain/snapshot_priv.h"
 
 #define ENV_LINES_MAX 1024
 #define ENV_BYTES_MAX (128 * 1024)
@@ -56,22 +55,48 @@ void attrs_builtin(struct attrs *a)
 		a->num[i] = attr_table[i].fallback;
 }
 
+static char *copy_of(const char *text, int *code)
+{
+	char *copy = text ? strdup(text) : NULL;
+
+	*code = text && !copy ? -ENOMEM : *code;
+	return copy;
+}
+
 int attrs_copy(struct attrs *to, const struct attrs *from)
 {
-	char *env = from->env ? strdup(from->env) : NULL;
+	int r = 0;
+	char *env = copy_of(from->env, &r), *net_allow = copy_of(from->net_allow, &r);
 
-	if (from->env && !env)
-		return -ENOMEM;
-	free(to->env);
+	if (r < 0) {
+		free(env);
+		free(net_allow);
+		return r;
+	}
+	attrs_fini(to);
 	*to = *from;
 	to->env = env;
+	to->net_allow = net_allow;
+	return 0;
+}
+
+int attrs_lend_net(struct attrs *to, const struct attrs *from)
+{
+	int r = 0;
+	char *net_allow = copy_of(from->net_allow, &r);
+
+	if (r < 0)
+		return r;
+	free(to->net_allow);
+	to->net_allow = net_allow;
 	return 0;
 }
 
 void attrs_fini(struct attrs *a)
 {
 	free(a->env);
-	a->env = NULL;
+	free(a->net_allow);
+	a->env = a->net_allow = NULL;
 }
 
 int attrs_to_json(const struct attrs *a, struct json_object *o)
@@ -84,7 +109,21 @@ int attrs_to_json(const struct attrs *a, struct json_object *o)
 	}
 	if (a->env && json_object_object_add(o, "env", json_object_new_string(a->env)) < 0)
 		return -ENOMEM;
+	if (a->net_allow && json_object_object_add(o, "net_allow", json_object_new_string(a->net_allow)) < 0)
+		return -ENOMEM;
 	return 0;
+}
+
+static int take_text(struct json_object *o, const char *key, char **at, struct err *e)
+{
+	const char *text = NULL;
+	int r = json_get_str(o, key, &text, e);
+
+	if (r < 0 || !text)
+		return r;
+	free(*at);
+	*at = *text ? strdup(text) : NULL;
+	return *at || !*text ? 0 : -ENOMEM;
 }
 
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e)
@@ -107,13 +146,8 @@ int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e)
 			return r;
 		a->num[i] = (uint32_t)v;
 	}
-	text = NULL;
-	r = json_get_str(o, "env", &text, e);
-	if (r < 0 || !text)
-		return r;
-	free(a->env);
-	a->env = strdup(text);
-	return a->env ? 0 : -ENOMEM;
+	r = take_text(o, "env", &a->env, e);
+	return r < 0 ? r : take_text(o, "net_allow", &a->net_allow, e);
 }
 
 static int show(const struct attrs *v, enum sandbox_attr a, struct buf *out)
@@ -254,7 +288,8 @@ static bool may_write(const struct sandbox *s, enum sandbox_attr a)
 static bool attrs_same(const struct attrs *x, const struct attrs *y)
 {
 	return !strcmp(x->from, y->from) && !memcmp(x->num, y->num, sizeof(x->num)) &&
-	       !strcmp(x->env ? x->env : "", y->env ? y->env : "");
+	       !strcmp(x->env ? x->env : "", y->env ? y->env : "") &&
+	       !strcmp(x->net_allow ? x->net_allow : "", y->net_allow ? y->net_allow : "");
 }
 
 /* A machine that goes on from a snapshot is of that snapshot's shape, and has its limits until others are written. The
@@ -275,6 +310,9 @@ int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defa
 		return err_set(e, -EPERM,
 			       "sandbox %s: from: snapshot %s is uid %u's; only its owner and root may use it", s->name,
 			       snapshot_name(p), snapshot_owner(p).uid);
+	/* What it may reach, too: never more than the snapshot, unless its owner writes so. */
+	if (attrs_lend_net(&s->attrs, &p->attrs) < 0)
+		return err_set(e, -ENOMEM, "sandbox %s: from: no memory", s->name);
 	snapshot_lend(p, s);
 	return 0;
 }
@@ -316,7 +354,7 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 			/* What the store does not hold must not be seen. */
 			attrs_fini(&s->attrs);
 			s->attrs = old;
-			old.env = NULL;
+			old.env = old.net_allow = NULL;
 			memcpy(s->parent, parent, sizeof(parent));
 			memcpy(s->parent_uuid, parent_uuid, sizeof(parent_uuid));
 		}

@@ -185,6 +185,15 @@ static void keep_guest(struct sandbox *s, const char *json)
 	}
 }
 
+void boxlink_ready(struct sandbox *s)
+{
+	if (s->status == SBX_STARTING)
+		s->epoch++;
+	sandbox_set_status(s, SBX_READY);
+	exec_send_all(s);
+	fs_send_waiting(s);
+}
+
 /* The link may be gone on return (sandbox_down). */
 static void on_state(struct sandbox *s, struct wire_rd *r)
 {
@@ -198,14 +207,10 @@ static void on_state(struct sandbox *s, struct wire_rd *r)
 	switch ((enum box_state)state) {
 	case BOX_READY:
 		keep_guest(s, guest);
-		if (s->status == SBX_STARTING)
-			s->epoch++;
-		sandbox_set_status(s, SBX_READY);
-		if (s->unproven) {
-			s->unproven = false;
-			exec_send_all(s);
-		}
-		fs_send_waiting(s);
+		s->unproven = false;
+		/* Its network may not be there yet; then that is what leads on. */
+		if (!net_guest_ready(s))
+			boxlink_ready(s);
 		break;
 	case BOX_PAUSED:
 		sandbox_set_status(s, SBX_PAUSED);
@@ -302,6 +307,7 @@ static void adopt(struct sandbox *s, const struct box_hello *h)
 	if (h->state == BOX_READY || h->state == BOX_PAUSED)
 		sandbox_set_status(s, h->state == BOX_READY ? SBX_READY : SBX_PAUSED);
 	relink_adopted(s);
+	net_adopted(s);
 	log_info("sandbox=%s uuid=%s event=adopted last_exec=%" PRIu64 " open=%zu", s->name, s->uuid, h->last_exec,
 		 h->nopen);
 }

@@ -7,8 +7,9 @@
 #include "base/fd.h"
 #include "cruciblefs/domain/config.h"
 #include "cruciblefs/launch/launch.h"
+#include "netpolicy/policy.h"
 
-enum type { T_PATH, T_TEXT, T_U32, T_LEVEL, T_ACCEL };
+enum type { T_PATH, T_TEXT, T_LINES, T_U32, T_LEVEL, T_ACCEL };
 
 static const struct setting {
 	const char *key;
@@ -39,6 +40,9 @@ static const struct setting {
 	{ U32(warm_size, 0, 64, 1) },
 	{ U32(prepare, 0, 1, 1) },
 	{ U32(template_percent, 1, 90, 25) },
+	{ TEXT(T_LINES, net_upstream) },
+	{ TEXT(T_LINES, net_private) },
+	{ TEXT(T_LINES, net_allow_max) },
 #undef TEXT
 #undef U32
 };
@@ -75,6 +79,77 @@ static int set_text(const struct setting *s, char *at, const char *value, struct
 	return 0;
 }
 
+/* -- lists -----------------------------------------------------------------------------------------------------------
+ */
+
+static int check_upstream(const char *word, struct err *e)
+{
+	char addr[NET_ADDR_TEXT + 1], *end;
+	const char *hash = strchr(word, '#');
+	size_t n = hash ? (size_t)(hash - word) : strlen(word);
+	struct net_addr a;
+	unsigned long port = hash ? strtoul(hash + 1, &end, 10) : 53;
+
+	snprintf(addr, sizeof(addr), "%.*s", (int)(n < sizeof(addr) ? n : 0), word);
+	if (net_addr_parse(addr, &a) < 0)
+		return err_set(e, -EINVAL, "net_upstream: \"%s\" is not ADDRESS or ADDRESS#PORT", word);
+	if (hash && (!isdigit((unsigned char)hash[1]) || *end || port < 1 || port > 65535))
+		return err_set(e, -EINVAL, "net_upstream: \"%s\": a port is a number from 1 to 65535", word);
+	return 0;
+}
+
+int config_net_private(const struct config *c, struct net_cidr out[CONFIG_NET_RANGES_MAX], size_t *ret_n, struct err *e)
+{
+	char word[64];
+	size_t n = 0;
+
+	for (const char *p = c->net_private; *p; p += strcspn(p, "\n") + 1) {
+		size_t len = strcspn(p, "\n");
+
+		if (n == CONFIG_NET_RANGES_MAX)
+			return err_set(e, -E2BIG, "net_private: more than %u ranges", CONFIG_NET_RANGES_MAX);
+		snprintf(word, sizeof(word), "%.*s", (int)(len < sizeof(word) ? len : sizeof(word)), p);
+		if (net_cidr_parse(word, &out[n++], e) < 0) {
+			err_wrap(e, "net_private");
+			return -EINVAL;
+		}
+	}
+	*ret_n = n;
+	return 0;
+}
+
+/* Words with blanks or commas between them. A list that is given anew takes the place of the one before. */
+static int set_lines(struct config *c, const struct setting *s, char *at, const char *value, struct err *e)
+{
+	AUTO_FREE char *text = strdup(value), *old = strdup(at);
+	struct net_cidr ranges[CONFIG_NET_RANGES_MAX];
+	size_t used = 0, n;
+	int r = 0;
+
+	if (!text || !old)
+		return err_set(e, -ENOMEM, "%s: no memory", s->key);
+	at[0] = '\0';
+	for (char *next = text, *word; !r && (word = strsep(&next, ", \t"));) {
+		size_t len = strlen(word);
+
+		if (!len)
+			continue;
+		if (used + len + 2 > s->cap)
+			r = err_set(e, -EINVAL, "%s: longer than %zu bytes", s->key, s->cap - 1);
+		else if (at == c->net_upstream)
+			r = check_upstream(word, e);
+		if (!r)
+			used += (size_t)snprintf(at + used, s->cap - used, "%s\n", word);
+	}
+	if (!r && at == c->net_private)
+		r = config_net_private(c, ranges, &n, e);
+	if (r < 0)
+		snprintf(at, s->cap, "%s", old);
+	else if (at == c->net_allow_max)
+		c->net_limited = true;
+	return r;
+}
+
 int config_set(struct config *c, const char *key, const char *value, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
@@ -87,6 +162,8 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 		case T_PATH:
 		case T_TEXT:
 			return set_text(s, at, value, e);
+		case T_LINES:
+			return set_lines(c, s, at, value, e);
 		case T_LEVEL:
 			if (log_level_parse(value, at) < 0)
 				return err_set(e, -EINVAL, "log_level: \"%s\" is none of err, warn, info, debug",
@@ -159,6 +236,22 @@ int config_load(struct config *c, const char *path, struct err *e)
 	return 0;
 }
 
+/* Its rules may name what net_private opens, which may stand behind it. */
+static int check_allow_max(const struct config *c, struct err *e)
+{
+	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
+	struct net_reach reach = { .opened = opened };
+	struct net_policy *p = NULL;
+	int r = config_net_private(c, opened, &reach.nopened, e);
+
+	if (!r)
+		r = net_policy_parse(c->net_allow_max, strlen(c->net_allow_max), &reach, &p, e);
+	if (r < 0)
+		err_wrap(e, "net_allow_max");
+	net_policy_unref(p);
+	return r;
+}
+
 bool config_is_inside(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
@@ -176,6 +269,8 @@ int config_finish(struct config *c, struct err *e)
 	if (config_is_inside(c->mount, c->store))
 		return err_set(e, -EINVAL, "mount %s is inside the store %s: choose --mount elsewhere", c->mount,
 			       c->store);
+	if (check_allow_max(c, e) < 0)
+		return -EINVAL;
 	if (strchr(c->cgroup, '/'))
 		return err_set(e, -EINVAL, "cgroup: \"%s\" is a name, not a path", c->cgroup);
 	if (!c->cgroup[0]) {

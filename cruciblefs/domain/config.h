@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/log.h"
+#include "netpolicy/addr.h"
 
 enum config_accel { CONFIG_ACCEL_AUTO, CONFIG_ACCEL_TCG, CONFIG_ACCEL_KVM };
 
@@ -28,6 +29,11 @@ struct config {
 	uint32_t pool_size; /* machines that are made before anybody wants them; 0: none */
 	uint32_t warm_size; /* of them, beside those: that go on from a profile's prepared snapshot, and wait warm */
 	uint32_t prepare;   /* 1: profiles are booted once and sandboxes go on from there; 0: each boots */
+	/* Lists: lines, each with its newline. */
+	char net_upstream[512]; /* ADDRESS[#PORT] of resolvers; "": those of /etc/resolv.conf */
+	char net_private[2048]; /* ranges that sandboxes may be allowed though they are private */
+	bool net_limited;	/* net_allow_max was given */
+	char net_allow_max[8192];
 	uint32_t template_percent; /* of the host's memory: what snapshots nobody uses may keep in it */
 };
 
@@ -40,6 +46,11 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 /* After all settings: fills what is derived; -EINVAL for what cannot go together (a store inside the mount, relative
  * paths). */
 int config_finish(struct config *c, struct err *e);
+
+#define CONFIG_NET_RANGES_MAX 64u
+/* net_private, parsed. -EINVAL, -E2BIG. */
+int config_net_private(const struct config *c, struct net_cidr out[CONFIG_NET_RANGES_MAX], size_t *ret_n,
+		       struct err *e);
 
 bool config_is_inside(const char *path, const char *dir); /* @path is @dir or below it, by their texts */
 

@@ -122,6 +122,7 @@ void sandbox_down(struct sandbox *s, const char *words)
 	loop_del(s->reg->loop, &s->adopt_timer);
 	loop_del(s->reg->loop, &s->stop_timer);
 	s->down_pending = true;
+	net_down(s);
 	start_let_go(s); /* what it was making is killed by whoever made it */
 	s->link = NULL;
 	boxlink_free(link);

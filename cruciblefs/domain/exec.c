@@ -260,7 +260,7 @@ static void end_without_box(struct sandbox *s, struct execution *x, const char *
 		.queued_ns = x->state == EXEC_QUEUED ? wall_ns() - x->accepted_ns : 0,
 		.engine = s->reg->engine.name,
 		.accel = engine_accel_name(s->accel),
-		.network = "none",
+		.network = net_word(s),
 		.unenforced = s->unenforced ? s->unenforced : "",
 	};
 	struct json_object *extra;
@@ -433,7 +433,9 @@ static int send_one(struct sandbox *s, struct execution *x)
 
 void exec_send_all(struct sandbox *s)
 {
-	for (struct execution *x = s->first_exec; x && s->link && !s->stop_asked && !s->unproven; x = x->next) {
+	bool waits = s->stop_asked || s->unproven || s->net.holds;
+
+	for (struct execution *x = s->first_exec; x && s->link && !waits; x = x->next) {
 		if (x->state == EXEC_QUEUED && !x->sent && send_one(s, x) < 0)
 			return; /* the link is dying: sandbox_down() settles what is open */
 	}

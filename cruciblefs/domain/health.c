@@ -31,6 +31,10 @@ static void add_peers(struct registry *r, struct json_object *degraded)
 	else if (!registry_peers_are_up(r))
 		json_object_array_add(degraded, json_object_new_string("pager or store: away, being started; machines "
 								       "that need a page wait"));
+	if (netd_failed(r)[0])
+		json_object_array_add(degraded, json_text(netd_failed(r), strlen(netd_failed(r))));
+	if (r->netd_words[0])
+		json_object_array_add(degraded, json_text(r->netd_words, strlen(r->netd_words)));
 	if (r->pager_degraded[0])
 		json_object_array_add(degraded, json_text(r->pager_degraded, strlen(r->pager_degraded)));
 }
@@ -83,6 +87,7 @@ int registry_health_json(struct registry *r, struct buf *out)
 	json_object_object_add(o, "max_sandboxes", json_object_new_int64(r->cfg->max_sandboxes));
 	json_object_object_add(o, "host_memory_mib", json_object_new_uint64(r->host_memory_mib));
 	json_object_object_add(o, "memory_floor_mib", json_object_new_int64(r->cfg->memory_floor_mib));
+	json_object_object_add(o, "net", json_object_new_string(netd_state_word(r)));
 	pool = json_object_new_object();
 	if (pool) {
 		json_object_object_add(pool, "size", json_object_new_int64(r->cfg->pool_size));
@@ -128,6 +133,36 @@ static int pool_metrics(struct registry *r, struct buf *out)
 	return k;
 }
 
+/* As netd counts since it was started. */
+static int net_metrics(struct registry *r, struct buf *out)
+{
+	const struct netd_stat *n = &r->net_stat;
+	const struct {
+		const char *name, *type, *help, *label;
+		uint64_t v;
+	} rows[] = {
+		{ "net_bytes_total", "counter", "Bytes from and to guests.", "{direction=\"out\"}", n->bytes_out },
+		{ "net_bytes_total", NULL, NULL, "{direction=\"in\"}", n->bytes_in },
+		{ "net_connections_total", "counter", "Connections.", "{verdict=\"opened\"}", n->opened },
+		{ "net_connections_total", NULL, NULL, "{verdict=\"refused\"}", n->refused },
+		{ "net_connections_total", NULL, NULL, "{verdict=\"failed\"}", n->failed },
+		{ "net_questions_total", "counter", "DNS questions of guests.", "", n->questions },
+		{ "net_questions_denied_total", "counter", "Of those, for names not allowed.", "", n->denied },
+		{ "net_connections", "gauge", "Connections that are open.", "", n->open },
+	};
+	int k = 0;
+
+	netd_stat_ask(r, NULL);
+	for (size_t i = 0; !k && i < ARRAY_LEN(rows); i++) {
+		if (rows[i].help)
+			k = buf_addf(out, "# HELP crucible_%s %s\n# TYPE crucible_%s %s\n", rows[i].name, rows[i].help,
+				     rows[i].name, rows[i].type);
+		if (!k)
+			k = buf_addf(out, "crucible_%s%s %" PRIu64 "\n", rows[i].name, rows[i].label, rows[i].v);
+	}
+	return k;
+}
+
 int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
 	uint64_t by_status[SBX_STATUS_COUNT] = { 0 }, running = 0, waiting = 0, spool = 0, free_mib = 0;
@@ -162,13 +197,15 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 				   r->n_failed_starts);
 		if (!k)
 			k = pool_metrics(r, out);
+		if (!k)
+			k = net_metrics(r, out);
 	}
 	return k;
 }
 
 int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
-	static const char *const operations[] = { "create", "exec", "delete", "read", "files" };
+	static const char *const operations[] = { "create", "exec", "delete", "read", "files", "network" };
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *ops = json_object_new_array();
 
@@ -181,7 +218,8 @@ int registry_policy_json(struct registry *r, const struct cfs_who *who, struct b
 	if (!who->uid)
 		json_object_array_add(ops, json_object_new_string("admin"));
 	json_object_object_add(o, "operations", ops);
-	json_object_object_add(o, "net_allow_max", json_object_new_array());
+	if (r->cfg->net_limited)
+		json_object_object_add(o, "net_allow_max", lines_array(r->cfg->net_allow_max));
 	json_object_object_add(o, "max_sandboxes",
 			       json_object_new_int64(who->uid ? r->cfg->max_sandboxes_per_uid : r->cfg->max_sandboxes));
 	return put_line(o, out);

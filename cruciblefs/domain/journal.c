@@ -123,6 +123,17 @@ static void append_bounded(int dirfd, const char *path, const char *line, size_t
 		return;
 }
 
+void journal_append(int dirfd, const char *path, const char *line, uint64_t max)
+{
+	AUTO_FREE char *whole = NULL;
+	int len = asprintf(&whole, "%s\n", line);
+
+	if (len < 0)
+		whole = NULL;
+	else
+		append_bounded(dirfd, path, whole, (size_t)len, max);
+}
+
 void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
 		 struct json_object *extra)
 {

@@ -80,6 +80,12 @@ static int settle_the_past(struct registry *r, const void *list, size_t len, str
 		else
 			look_for_machine(s, s->spawned);
 	}
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		/* Of one whose machine runs, netd has them; one that netd has not closed yet is tried again
+		 * (netpeer.c). */
+		if (!s->adopt_timer)
+			net_ports_bind(s, NULL);
+	}
 	return 0;
 }
 
@@ -92,6 +98,8 @@ int registry_begin(struct registry *r, struct launcher *launcher, const void *li
 	journal_add(r, NULL, NULL, "daemon_started", NULL);
 	journal_prune(r);
 	k = relink_begin(r, e);
+	if (!k)
+		k = netd_begin(r, e);
 	if (k < 0)
 		return k;
 	trial_begin(r);
@@ -110,7 +118,7 @@ void registry_launcher_exit(struct registry *r, const char *uuid, int is_box, in
 {
 	struct sandbox *s = registry_by_machine(r, uuid);
 
-	if (!strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE))
+	if (!strcmp(uuid, LAUNCH_UUID_PAGER) || !strcmp(uuid, LAUNCH_UUID_STORE) || !strcmp(uuid, LAUNCH_UUID_NETD))
 		return; /* the launcher has said so, and the connection's end is acted on */
 	/* What follows from it comes by the box's connection; this line says how it ended. */
 	log_info("sandbox=%s uuid=%s event=%s-ended wait_status=%d", s ? s->name : "", uuid, is_box ? "box" : "engine",
@@ -144,12 +152,15 @@ void registry_check_shutdown(struct registry *r)
 			return;
 		r->peers_ended = true;
 		relink_quit(r);
+		netd_quit(r);
 		machine_kill(r, LAUNCH_UUID_PAGER);
 		machine_kill(r, LAUNCH_UUID_STORE);
+		machine_kill(r, LAUNCH_UUID_NETD);
 		if (r->ndowns)
 			return;
 	}
 	relink_unlink(r);
+	netd_unlink(r);
 	loop_fn *done = r->on_down;
 
 	r->on_down = NULL;

@@ -455,11 +455,11 @@ int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const
 	return r;
 }
 
-int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
+int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds)
 {
 	if (p->state != UP)
 		return -ENOTCONN;
-	return msgconn_send(p->conn, type, 0, data, len, NULL, 0);
+	return msgconn_send(p->conn, type, 0, data, len, fds, nfds);
 }
 
 void peer_quit(struct peer *p, uint16_t type)

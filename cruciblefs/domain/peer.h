@@ -77,7 +77,7 @@ const char *peer_degraded(const struct peer *p);
 int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds, call_fn *fn,
 	      void *arg, uint32_t *ret_id);
 /* Without a reply. Errors: -ENOTCONN, those of msgconn_send(). */
-int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len);
+int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds);
 /* Tell it to end (@type, without a payload) and let it be gone: no on_lost, no new one. */
 void peer_quit(struct peer *p, uint16_t type);
 

@@ -20,6 +20,21 @@ static const struct member words[] = {
 };
 #undef OF
 
+static int put_ports(struct sandbox *s, struct json_object *o)
+{
+	struct buf b;
+	int r;
+
+	if (!s->net.nports)
+		return 0;
+	buf_init(&b, NET_LIST_MAX);
+	r = net_ports_text(s, &b);
+	if (!r)
+		r = buf_str(&b) ? json_object_object_add(o, "net_ports", json_object_new_string(buf_str(&b))) : -ENOMEM;
+	buf_fini(&b);
+	return r;
+}
+
 /* Machines that ran when this was written are looked for after a restart: what status says is what was so then. Words
  * of users and boxes may hold any bytes, or end in half a character: a file with those could not be read again. */
 static struct json_object *to_json(struct sandbox *s)
@@ -43,6 +58,9 @@ static struct json_object *to_json(struct sandbox *s)
 	members_put(o, s, words, ARRAY_LEN(words));
 	json_object_object_add(o, "hidden", json_object_new_boolean(s->hidden));
 	json_object_object_add(o, "accel", json_object_new_string(engine_accel_name(s->accel)));
+	json_object_object_add(o, "net_on", json_object_new_boolean(s->net.guest_on));
+	if (put_ports(s, o) < 0)
+		goto fail;
 	if (s->unenforced)
 		json_object_object_add(o, "unenforced", json_text(s->unenforced, strlen(s->unenforced)));
 	if (s->guest)
@@ -101,7 +119,7 @@ static int load_slots(struct sandbox *s, struct json_object *o, struct err *e)
 static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 {
 	const char *uuid = NULL, *name = NULL, *status = NULL, *error = "", *accel = "tcg", *unenforced = NULL,
-		   *guest = NULL;
+		   *guest = NULL, *ports = NULL;
 	uint64_t uid = 0, gid = 0, slot = 0, box_uid = 0;
 	int r;
 
@@ -120,6 +138,12 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 		r = json_get_bool(o, "hidden", &s->hidden, e);
 	if (!r)
 		r = json_get_bool(o, "leased", &s->was_leased, e);
+	if (!r)
+		r = json_get_bool(o, "net_on", &s->net.guest_on, e);
+	if (!r)
+		r = json_get_str(o, "net_ports", &ports, e);
+	if (!r && ports)
+		r = net_ports_from_text(s, ports, e);
 	if (r < 0)
 		return r;
 	if (!uuid || strlen(uuid) != LAUNCH_UUID_LEN || !name || cfs_name_check(name) < 0 || !status)

@@ -17,10 +17,12 @@
 #define CRUCIBLE_DOMAIN_PRIV_H
 
 #include <json-c/json.h>
+#include <sys/stat.h>
 #include "base/call.h"
 #include "base/pool.h"
 #include "cruciblefs/domain/config.h"
 #include "cruciblefs/domain/domain.h"
+#include "cruciblefs/domain/net.h"
 #include "cruciblefs/launch/launch.h"
 #include "cruciblefs/sandbox.h"
 #include "vmm/box/box.h"
@@ -30,6 +32,7 @@ struct attrs {			  /* what `from`, `limits/` and `env` hold */
 	char from[80];		  /* "profile:NAME" */
 	uint32_t num[ATTR_COUNT]; /* of the numeric ones */
 	char *env;		  /* lines, malloc'd, or NULL */
+	char *net_allow;	  /* the same, of net/allow */
 };
 
 struct execution {
@@ -123,6 +126,7 @@ struct sandbox {
 	uint64_t epoch;
 	struct fs_call *fs_first; /* outstanding and waiting */
 	unsigned nfs;
+	struct sandbox_net net;
 	loop_id life_timer, adopt_timer, stop_timer;
 	struct launch_stat stat; /* last known */
 	bool stat_pending;
@@ -161,6 +165,11 @@ struct registry {
 	struct peer *pager;	  /* relink.c */
 	char pager_degraded[192]; /* what it says of itself; "": nothing */
 	struct peer *store;
+	struct peer *netd;	   /* netpeer.c */
+	char netd_words[192];	   /* why it does not take its configuration; "": it does */
+	struct stat resolv_stat;   /* of the resolv.conf that it has */
+	struct netd_stat net_stat; /* last known, of all sandboxes since it was started */
+	bool net_stat_asked;
 	struct fork *forks;	/* batches that come up */
 	struct storing *ingest; /* one is on its way into the store */
 	loop_id ingest_timer, sweep_timer;
@@ -242,8 +251,9 @@ int registry_load_defaults(struct registry *r, struct err *e);
 #define REMOVAL_PREFIX ".gone-" /* a sandbox's directory on its way out: prefix and uuid */
 void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
-void sandbox_changed(struct sandbox *s);  /* mtime and wake */
-bool sandbox_inherits(struct sandbox *s); /* commands run in it that its snapshot had */
+struct json_object *lines_array(const char *lines); /* NULL is fine; NULL: no memory */
+void sandbox_changed(struct sandbox *s);	    /* mtime and wake */
+bool sandbox_inherits(struct sandbox *s);	    /* commands run in it that its snapshot had */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
 uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);
@@ -253,6 +263,7 @@ void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind
 void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */
 void attrs_fini(struct attrs *a);
+int attrs_lend_net(struct attrs *to, const struct attrs *from); /* the list; -ENOMEM */
 int attrs_to_json(const struct attrs *a, struct json_object *o);
 /* `from` names a snapshot: of which uuid, if @who may use it. @of_defaults: root wrote it there for everybody, so one
  * of root's is everybody's. -ENOENT, -EPERM. */
@@ -283,6 +294,7 @@ int boxlink_call_fds(struct boxlink *k, enum box_type type, const void *data, si
 		     boxlink_fn *fn, void *arg);
 int boxlink_vm(struct boxlink *k, enum box_vm verb, uint32_t grace_ms, boxlink_fn *fn, void *arg);
 int boxlink_ctl(struct boxlink *k, uint64_t n, enum box_verb verb, uint32_t a, uint32_t b, boxlink_fn *fn, void *arg);
+void boxlink_ready(struct sandbox *s); /* its guest answers, and nothing else is waited for */
 /* Tell a running box the sandbox's name and environment, for the commands to come. */
 void boxlink_set(struct sandbox *s);
 int boxlink_listen(struct registry *r, struct err *e);
@@ -321,6 +333,8 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 int journal_log_open(struct sandbox *s, struct err *e); /* at creation: the log's companion file */
 void journal_log_renamed(struct sandbox *s);
 void journal_prune(struct registry *r);
+/* A line, without its newline, behind a file below @dirfd; one beyond @max becomes "<path>.1" first. */
+void journal_append(int dirfd, const char *path, const char *line, uint64_t max);
 /* -- profile.c */
 struct profile {
 	char name[64], bootid[80];

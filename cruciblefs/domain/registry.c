@@ -135,6 +135,7 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	loop_del(s->reg->loop, &s->stop_timer);
 	exec_free_all(s);
 	slot_free_all(s);
+	net_fini(s);
 	attrs_fini(&s->attrs);
 	waitq_fini(&s->waitq);
 	free(s->stdin_path);
@@ -203,6 +204,7 @@ struct registry *registry_free(struct registry *r)
 	r->launcher = NULL; /* its owner has freed it */
 	trial_end(r);
 	relink_end(r);
+	netd_end(r);
 	pool_drain(r);
 	while (r->greeting)
 		boxlink_free(r->greeting);
@@ -394,6 +396,7 @@ void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_wh
 		json_object_object_add(extra, "why", json_object_new_string(why));
 	journal_add(r, s, who, "destroyed", extra);
 	sandbox_down(s, "the sandbox was removed"); /* removes the directory behind, too */
+	net_gone(s);
 	sandbox_changed(s);
 	sandbox_unref(s); /* the registry's */
 }

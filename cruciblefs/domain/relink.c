@@ -48,7 +48,7 @@ static const struct peer_kind store_kind = {
 /* -- calls ------------------------------------------------------------------------------------------------------------
  */
 
-static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
+int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg)
 {
 	int r = a->code;
 
@@ -57,7 +57,7 @@ static int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void
 	if (!r && fn)
 		r = peer_call(peer, (uint16_t)type, a->b.data, a->b.len, a->fds, a->nfds, fn, arg, NULL);
 	else if (!r)
-		r = peer_tell(peer, (uint16_t)type, a->b.data, a->b.len);
+		r = peer_tell(peer, (uint16_t)type, a->b.data, a->b.len, a->fds, a->nfds);
 	buf_fini(&a->b);
 	return r;
 }
@@ -463,7 +463,7 @@ static uint32_t most_descriptors(void)
 /* Their command lines are borrowed for life. */
 static char daemon_uid[16];
 
-static int start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
+int relink_start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
 		      const char *const *argv, size_t argc, struct peer **ret, struct err *e)
 {
 	const struct peer_setup setup = {
@@ -485,7 +485,7 @@ static int start_pager(struct registry *r, struct err *e)
 	static const char *argv[] = { "crucible-pager", daemon_uid, "/", NULL };
 
 	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
-	return start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
+	return relink_start_peer(r, &pager_kind, &ops, argv, ARRAY_LEN(argv), &r->pager, e);
 }
 
 int relink_begin(struct registry *r, struct err *e)
@@ -496,7 +496,7 @@ int relink_begin(struct registry *r, struct err *e)
 
 	snprintf(daemon_uid, sizeof(daemon_uid), "%u", r->cfg->uid_base);
 	argv[ARRAY_LEN(argv) - 1] = log_level_name(r->cfg->log_level);
-	return start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
+	return relink_start_peer(r, &store_kind, &ops, argv, ARRAY_LEN(argv), &r->store, e);
 }
 
 /* An orderly end: nothing of ours is left running. */

@@ -408,6 +408,37 @@ static int put_line(struct json_object *o, struct buf *out)
 	return r ? r : buf_adds(out, "\n");
 }
 
+/* The same in each sandbox that has a network. */
+static struct json_object *addresses_of(const struct sandbox *s)
+{
+	struct json_object *a = json_object_new_array();
+
+	if (a && s->link && s->net.guest_on) {
+		json_object_array_add(a, json_object_new_string(NET_GUEST_ADDR));
+		json_object_array_add(a, json_object_new_string(NET_GUEST_ADDR6));
+	}
+	return a;
+}
+
+struct json_object *lines_array(const char *text)
+{
+	struct json_object *a = json_object_new_array();
+
+	for (; a && text && *text; text += strcspn(text, "\n") + 1)
+		json_object_array_add(a, json_object_new_string_len(text, (int)strcspn(text, "\n")));
+	return a;
+}
+
+static void add_net(struct sandbox *s, struct json_object *o)
+{
+	struct buf b;
+
+	buf_init(&b, NET_LIST_MAX);
+	json_object_object_add(o, "net_allow", lines_array(s->attrs.net_allow));
+	json_object_object_add(o, "ports", lines_array(net_ports_text(s, &b) == 0 ? buf_str(&b) : NULL));
+	buf_fini(&b);
+}
+
 int sandbox_info_json(struct sandbox *s, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
@@ -446,9 +477,10 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 			       json_object_new_int64(engine_vcpus_class(sandbox_num(s, ATTR_VCPUS))));
 	json_object_object_add(sizes, "disk_mib", json_object_new_int64(sandbox_num(s, ATTR_DISK_MIB)));
 	json_object_object_add(o, "sizes", sizes);
-	json_object_object_add(o, "addresses", json_object_new_array());
+	json_object_object_add(o, "addresses", addresses_of(s));
+	add_net(s, o);
 	json_object_object_add(iso, "engine", json_object_new_string(s->reg->engine.name));
-	json_object_object_add(iso, "network", json_object_new_string("none"));
+	json_object_object_add(iso, "network", json_object_new_string(net_word(s)));
 	json_object_object_add(iso, "engine_uid", json_object_new_int64(s->box_uid ? (int64_t)s->box_uid + 1 : 0));
 	json_object_object_add(iso, "box_uid", json_object_new_int64(s->box_uid));
 	json_object_object_add(o, "isolation", iso);

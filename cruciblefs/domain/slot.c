@@ -312,7 +312,7 @@ static int slot_verb(struct sandbox *s, struct slot *t, const char *line, struct
 	}
 	if (!x)
 		return err_set(e, -ENOENT, "sandbox %s: exec/%s: no command runs", s->name, t->name);
-	if (!s->link || s->unproven)
+	if (!s->link || s->unproven || s->net.holds)
 		return err_set(e, -EBUSY, "sandbox %s: exec/%s: the machine is %s", s->name, t->name,
 			       sandbox_status_name(s->status));
 	return boxlink_ctl(s->link, x->n, verb, a, b, NULL, NULL);

@@ -165,6 +165,11 @@ void relink_quit(struct registry *r);
 void relink_unlink(struct registry *r);
 int relink_begin(struct registry *r, struct err *e);
 void relink_end(struct registry *r);
+struct peer_kind;
+struct peer_ops;
+/* One of ours beside the daemon; @argv is borrowed for life, @ops get @r. */
+int relink_start_peer(struct registry *r, const struct peer_kind *kind, const struct peer_ops *ops,
+		      const char *const *argv, size_t argc, struct peer **ret, struct err *e);
 
 /* What a capture, or a machine going on, may take in all: a process that is up and answers no more is no reason to wait
  * for ever. Longer than a box takes to thaw by itself. Tests change it. */
@@ -195,6 +200,8 @@ void store_work_done(struct store_work *w);
 void store_work_cancel(struct registry *r, const struct store_work *w);
 void store_work_heard(struct registry *r, struct msg *m);	       /* STORE_PROGRESS */
 int store_work_add(const struct store_work *w, struct json_object *o); /* "done" and "total", once they are known */
+int ask_netd(struct registry *r, int type, struct ask *a, ask_fn *fn, void *arg);
+int ask_peer(struct peer *peer, int type, struct ask *a, ask_fn *fn, void *arg);
 int ask_box(struct boxlink *k, int type, struct ask *a, ask_fn *fn, void *arg);
 /* PAGER_ATTACH: @ranges as on the wire; @fds: userfaultfd (if there is one), mem, pagemap. */
 struct attach {

@@ -93,11 +93,12 @@ int start_orders(struct sandbox *s, struct snapshot *p)
 	struct buf b;
 	int r;
 
+	c.net = net_wanted(s);
 	snprintf(c.uuid, sizeof(c.uuid), "%s", s->uuid);
 	snprintf(c.name, sizeof(c.name), "%s", s->name);
 	snprintf(c.engine, sizeof(c.engine), "%s", s->reg->engine.name);
 	snprintf(c.accel, sizeof(c.accel), "%s", engine_accel_name(s->accel));
-	snprintf(c.network, sizeof(c.network), "none");
+	snprintf(c.network, sizeof(c.network), "%s", c.net ? "filtered" : "none");
 	snprintf(c.unenforced, sizeof(c.unenforced), "%s", s->unenforced ? s->unenforced : "");
 	if (p) {
 		snprintf(c.parent, sizeof(c.parent), "%.63s", p->hidden ? s->attrs.from : p->name);
@@ -108,7 +109,8 @@ int start_orders(struct sandbox *s, struct snapshot *p)
 	if (!r)
 		r = boxlink_call(s->link, BOX_START, b.data, b.len, NULL, NULL);
 	buf_fini(&b);
-	return r;
+	/* Beside the boot, or the way back; commands and READY wait for it. */
+	return r < 0 ? r : net_start(s, c.net);
 }
 
 void start_began(struct sandbox *s)
@@ -443,6 +445,8 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	if (!s->reg->launcher)
 		return err_set(e, -EIO, "sandbox %s: start: the launcher is gone; restart the daemon", s->name);
 	r = admit(s, e);
+	if (!r && (r = net_list_check(s, e)) < 0)
+		err_wrap(e, "sandbox %s: start: net/allow", s->name);
 	if (!r)
 		r = new_start(s, &st, e);
 	if (r < 0 || !st)

@@ -49,6 +49,14 @@ void put(struct world *w, const char *path, const char *text)
 
 void bring_up(struct world *w)
 {
+	bring_up_with(w, NULL);
+}
+
+void bring_up_with(struct world *w, const char *machine)
+{
+	uint8_t room[64];
+	struct buf list = { .data = room, .cap = sizeof(room) - 1, .max = sizeof(room) - 1 };
+
 	struct err e = { 0 };
 
 	assert_int_equal(loop_new(&w->loop), 0);
@@ -56,7 +64,10 @@ void bring_up(struct world *w)
 	w->fake.loop = fakes.loop = w->loop;
 	w->launcher = fake_launcher_new(&w->fake);
 	assert_int_equal(registry_new(w->loop, &w->cfg, w->pool, w->store_fd, &w->engine, &w->reg, &e), 0);
-	assert_int_equal(registry_begin(w->reg, w->launcher, "\0\0\0\0", 4, &e), 0); /* nothing runs */
+	wire_put_u32(&list, machine != NULL);
+	if (machine)
+		wire_put_str(&list, machine);
+	assert_int_equal(registry_begin(w->reg, w->launcher, list.data, list.len, &e), 0);
 	for (int i = 0; i < 5; i++)
 		loop_once(w->loop, 0);
 }

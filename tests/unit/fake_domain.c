@@ -128,6 +128,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	snprintf(s->from, sizeof(s->from), "profile:base");
 	memcpy(s->num, r->num, sizeof(s->num));
 	buf_init(&s->env, ENV_MAX);
+	fake_net_init(s);
 	buf_init(&s->ctl, 1 << 20);
 	buf_init(&s->std_in, 64 << 20);
 	s->log = fake_need(calloc(1, sizeof(*s->log)));
@@ -237,6 +238,7 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 		free(t);
 	}
 	buf_fini(&s->env);
+	fake_net_fini(s);
 	buf_fini(&s->ctl);
 	buf_fini(&s->std_in);
 	waitq_fini(&s->waitq);

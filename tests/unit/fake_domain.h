@@ -40,4 +40,7 @@ void fake_jobs_end(struct registry *r, int code); /* all that wait */
 unsigned fake_jobs(struct registry *r);		  /* that somebody holds */
 void fake_inherits(struct sandbox *s, uint64_t n);
 
+/* A line of net/log.jsonl. */
+void fake_net_log(struct sandbox *s, const char *line);
+
 #endif

@@ -51,6 +51,8 @@ struct sandbox {
 	char from[80];
 	unsigned num[ATTR_COUNT];
 	struct buf env, ctl, std_in;
+	struct buf net_allow, net_ports; /* fake_net.c */
+	int net_log;			 /* memfd; 0: none yet */
 	unsigned env_stores, leases;
 	struct execution *first, *last;
 	struct slot *slots;
@@ -90,5 +92,9 @@ int fake_take_line(struct sandbox *s, struct buf *log, const char *line, const c
 void fake_free_exec(struct execution *x);
 void fake_kill_all(struct sandbox *s);
 void fake_snapshots_free(struct registry *r);
+
+/* -- fake_net.c */
+void fake_net_init(struct sandbox *s);
+void fake_net_fini(struct sandbox *s);
 
 #endif

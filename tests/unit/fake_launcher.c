@@ -18,7 +18,9 @@ static struct pending {
 	const char *words;
 	uint8_t payload[64];
 	size_t len;
-	int fd;
+	int fds[MSG_FDS_MAX];
+	unsigned nfds;
+	bool held;
 	launcher_fn *fn;
 	void *arg;
 } table[64];
@@ -42,15 +44,15 @@ struct launcher *launcher_free(struct launcher *l)
 static void answer(void *arg)
 {
 	struct pending *p = arg;
-	struct msg m = { .nfds = p->fd >= 0 };
+	struct msg m = { .nfds = p->nfds };
 	struct wire_rd r;
 
-	m.fds[0] = p->fd;
+	memcpy(m.fds, p->fds, sizeof(p->fds));
 	wire_rd_init(&r, p->payload, p->len);
 	if (p->fn)
 		p->fn(p->arg, p->code, p->words, &r, &m);
-	if (m.nfds && m.fds[0] >= 0)
-		close(m.fds[0]);
+	for (unsigned i = 0; i < p->nfds; i++)
+		fd_close(&m.fds[i]);
 	p->used = false;
 }
 
@@ -58,6 +60,35 @@ static void put_u32(struct pending *p, uint32_t v)
 {
 	launch_slot_encode(v, p->payload + p->len);
 	p->len += 4;
+}
+
+static void give(struct pending *p, unsigned n)
+{
+	for (; n; n--)
+		p->fds[p->nfds++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void net(struct fake_launcher *f, struct pending *p, const void *data)
+{
+	memcpy(f->net_uuid, (const char *)data + 4, LAUNCH_UUID_LEN);
+	f->nets++;
+	if (f->refuse_net) {
+		p->code = f->refuse_net;
+		p->words = "no nftables here";
+		return;
+	}
+	p->payload[p->len++] = 5; /* IPv4 only */
+	give(p, 2);
+}
+
+void fake_launcher_answer_net(struct fake_launcher *f)
+{
+	f->hold_net = false;
+	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+		if (table[i].used && table[i].held && loop_defer(f->loop, answer, &table[i], NULL) < 0)
+			abort();
+		table[i].held = false;
+	}
 }
 
 static void spawn(struct fake_launcher *f, struct pending *p, const void *data, size_t len, const int *fds)
@@ -88,7 +119,7 @@ static void spawn(struct fake_launcher *f, struct pending *p, const void *data, 
 	put_u32(p, 2); /* str unenforced: "io" */
 	memcpy(p->payload + p->len, "io", 2);
 	p->len += 2;
-	p->fd = open("/dev/null", O_RDONLY | O_CLOEXEC); /* in a pidfd's place */
+	give(p, 1); /* in a pidfd's place */
 }
 
 static void kill_box(struct fake_launcher *f, const char *raw)
@@ -115,7 +146,7 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 		p++;
 	if (p == table + ARRAY_LEN(table))
 		return -ENOBUFS;
-	*p = (struct pending){ .used = true, .l = l, .words = "", .fd = -1, .fn = fn, .arg = arg };
+	*p = (struct pending){ .used = true, .l = l, .words = "", .fn = fn, .arg = arg };
 	switch (type) {
 	case LAUNCH_SLOT_ALLOC:
 		put_u32(p, f->slots_taken);
@@ -129,6 +160,16 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 	case LAUNCH_KILL:
 		f->kills++;
 		kill_box(f, (const char *)data + 4); /* {str uuid} */
+		break;
+	case LAUNCH_NET:
+		net(f, p, data);
+		if (!f->hold_net)
+			break;
+		p->held = true;
+		return 0;
+	case LAUNCH_NET_SOCKETS:
+		f->net_sockets++;
+		give(p, 16);
 		break;
 	default:
 		break;

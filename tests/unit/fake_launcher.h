@@ -14,11 +14,16 @@ struct fake_launcher {
 	unsigned spawned_engines, spawned_boxes, kills, slots_taken, slots_freed;
 	struct launch_spawn last; /* argv is not kept */
 	int refuse_spawn;	  /* -errno, or 0 */
+	int refuse_net;		  /* the same, of NET */
+	bool hold_net;		  /* NET is answered by fake_launcher_answer_net() */
+	unsigned nets, net_sockets;
+	char net_uuid[LAUNCH_UUID_LEN + 1]; /* whose was made last */
 	/* When set, each box's end goes here (the callee closes it) and box_fd stays -1; so do kills. */
 	void (*on_box)(void *arg, const char *uuid, int fd);
 	void (*on_kill)(void *arg, const char *uuid);
 	void *arg;
 };
 struct launcher *fake_launcher_new(struct fake_launcher *f);
+void fake_launcher_answer_net(struct fake_launcher *f);
 
 #endif

@@ -10,6 +10,7 @@
 #include "tests/unit/fakes.h"
 
 #define STRINGS_MAX 3u
+#define PORTS_EACH  8u
 
 struct peer {
 	enum fake_who who;
@@ -28,12 +29,16 @@ static struct question {
 	uint32_t id;
 	int type;
 	char text[STRINGS_MAX][2048];
+	size_t nfds;
+	char port[PORTS_EACH][64]; /* of NETD_PORTS */
+	bool port_new[PORTS_EACH];
+	uint32_t nports;
 	call_fn *fn;
 	void *arg;
 	loop_id deferred;
 } questions[64];
-static struct peer *peers[2];
-static bool known[2]; /* it lives, though no daemon may */
+static struct peer *peers[FAKE_PEERS];
+static bool known[FAKE_PEERS]; /* it lives, though no daemon may */
 static uint32_t last_id;
 
 /* -- answers ----------------------------------------------------------------------------------------------- */
@@ -154,6 +159,64 @@ static int store_answers(struct question *q, struct buf *b, struct msg *m)
 	}
 }
 
+static bool has_port(const char *text)
+{
+	for (size_t i = 0; i < fakes.nnet_ports; i++) {
+		if (!strcmp(fakes.net_ports[i], text))
+			return true;
+	}
+	return false;
+}
+
+static int take_ports(const struct question *q, struct buf *b)
+{
+	for (size_t i = 0; i < q->nports; i++) {
+		if (!q->port_new[i] && !has_port(q->port[i]))
+			return refuse(b, -ENOENT, "that port is not there");
+	}
+	memcpy(fakes.net_ports, q->port, sizeof(fakes.net_ports));
+	fakes.nnet_ports = q->nports;
+	return 0;
+}
+
+static int netd_answers(struct question *q, struct buf *b)
+{
+	const char *uuid = q->text[0];
+
+	switch (q->type) {
+	case NETD_OPEN:
+		if (q->nfds)
+			return 0;
+		if (!fakes_have(FAKE_NETS, uuid))
+			return refuse(b, -ENOENT, "no such sandbox");
+		wire_put_u8(b, 1);
+		wire_put_u32(b, (uint32_t)fakes.nnet_ports);
+		for (size_t i = 0; i < fakes.nnet_ports; i++)
+			wire_put_str(b, fakes.net_ports[i]);
+		return 0;
+	case NETD_ALLOW:
+	case NETD_PORTS:
+		if (!fakes_have(FAKE_NETS, uuid))
+			return refuse(b, -ENOENT, "no such sandbox");
+		if (q->type == NETD_PORTS)
+			return take_ports(q, b);
+		snprintf(fakes.net_allow, sizeof(fakes.net_allow), "%.500s", q->text[1]);
+		return 0;
+	case NETD_LIST:
+		wire_put_u32(b, (uint32_t)fakes.nset[FAKE_NETS]);
+		for (size_t i = 0; i < fakes.nset[FAKE_NETS]; i++)
+			wire_put_str(b, fakes.set[FAKE_NETS][i]);
+		return 0;
+	case NETD_STAT:
+		for (uint64_t i = 1; i <= 7; i++)
+			wire_put_u64(b, i * 11);
+		wire_put_u32(b, 2);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
 static void end_question(struct question *q, int code, const char *words, struct buf *b, struct msg *m)
 {
 	call_fn *fn = q->fn;
@@ -178,7 +241,9 @@ static void answer(void *arg)
 
 	q->deferred = 0;
 	if (!code) {
-		code = q->peer->who == FAKE_PAGER ? pager_answers(q, &b, &m) : store_answers(q, &b, &m);
+		code = q->peer->who == FAKE_PAGER   ? pager_answers(q, &b, &m)
+		       : q->peer->who == FAKE_STORE ? store_answers(q, &b, &m)
+						    : netd_answers(q, &b);
 		if (code < 0) {
 			struct wire_rd r;
 
@@ -190,6 +255,23 @@ static void answer(void *arg)
 	end_question(q, code, code < 0 ? words : "", &b, &m);
 }
 
+static void read_for_netd(struct question *q, struct wire_rd *r)
+{
+	if (q->type == NETD_ALLOW)
+		wire_str(r, q->text[1], sizeof(q->text[1]));
+	if (q->type == NETD_CONFIG)
+		snprintf(fakes.net_config, sizeof(fakes.net_config), "%.250s", q->text[0]);
+	if (q->type != NETD_PORTS)
+		return;
+	q->nports = wire_u32(r);
+	assert(q->nports <= PORTS_EACH);
+	for (size_t i = 0; i < q->nports; i++) {
+		wire_str(r, q->port[i], sizeof(q->port[i]));
+		q->port_new[i] = wire_u8(r);
+	}
+	assert(wire_done(r) == 0);
+}
+
 static void read_strings(struct question *q, const void *data, size_t len)
 {
 	struct wire_rd r;
@@ -199,6 +281,10 @@ static void read_strings(struct question *q, const void *data, size_t len)
 	if (q->peer->who == FAKE_STORE) {
 		if (q->type == STORE_INGEST)
 			snprintf(fakes.last_json, sizeof(fakes.last_json), "%s", q->text[0]);
+		return;
+	}
+	if (q->peer->who == FAKE_NETD) {
+		read_for_netd(q, &r);
 		return;
 	}
 	if (q->type == PAGER_CONFIG) {
@@ -224,6 +310,15 @@ static void told(const struct question *q)
 	if (q->peer->who == FAKE_STORE) {
 		if (q->type == STORE_REMOVE)
 			fakes_drop(FAKE_STORED, id);
+		return;
+	}
+	if (q->peer->who == FAKE_NETD) {
+		if (q->type == NETD_SOCKETS)
+			fakes.net_sockets += (unsigned)q->nfds;
+		if (q->type != NETD_CLOSE)
+			return;
+		fakes_drop(FAKE_NETS, id);
+		fakes.nnet_ports = 0;
 		return;
 	}
 	switch (q->type) {
@@ -253,6 +348,8 @@ static void begin(const struct question *q)
 	if (fakes.refuse[q->peer->who][q->type])
 		return;
 	told(q);
+	if (q->peer->who == FAKE_NETD && q->type == NETD_OPEN && q->nfds)
+		fakes_put(FAKE_NETS, q->text[0]);
 	if (q->peer->who != FAKE_PAGER)
 		return;
 	if (q->type == PAGER_ATTACH)
@@ -289,7 +386,9 @@ int peer_call(struct peer *p, uint16_t type, const void *data, size_t len, const
 		q++;
 	if (q == questions + ARRAY_LEN(questions))
 		return -ENOBUFS;
-	*q = (struct question){ .used = true, .peer = p, .id = ++last_id, .type = type, .fn = fn, .arg = arg };
+	*q = (struct question){
+		.used = true, .peer = p, .id = ++last_id, .type = type, .nfds = nfds, .fn = fn, .arg = arg
+	};
 	read_strings(q, data, len);
 	if (!fakes.hold[p->who][type])
 		r = send_later(q);
@@ -324,13 +423,14 @@ static void cancel(struct peer *p, const void *data, size_t len)
 	}
 }
 
-int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len)
+int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len, const int *fds, size_t nfds)
 {
 	static struct question q;
 
 	if (!p->up)
 		return -ENOTCONN;
-	q = (struct question){ .peer = p, .type = type };
+	(void)fds;
+	q = (struct question){ .peer = p, .type = type, .nfds = nfds };
 	fakes_note(p->who, type);
 	if (p->who == FAKE_STORE && type == STORE_CANCEL) {
 		cancel(p, data, len);
@@ -359,7 +459,9 @@ int peer_new(const struct peer_kind *kind, const struct peer_setup *setup, const
 
 	if (!p)
 		return err_set(e, -ENOMEM, "%s: no memory", kind->name);
-	*p = (struct peer){ .who = kind->kind == LAUNCH_PAGER ? FAKE_PAGER : FAKE_STORE,
+	*p = (struct peer){ .who = kind->kind == LAUNCH_PAGER  ? FAKE_PAGER
+				   : kind->kind == LAUNCH_NETD ? FAKE_NETD
+							       : FAKE_STORE,
 			    .loop = setup->loop,
 			    .ops = *ops,
 			    .arg = arg };
@@ -426,6 +528,8 @@ void fakes_up(enum fake_who who, bool fresh)
 	if (fresh && who == FAKE_PAGER)
 		fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = fakes.nset[FAKE_MACHINES] =
 			fakes.nset[FAKE_EXPORTS] = 0;
+	if (fresh && who == FAKE_NETD)
+		fakes.nset[FAKE_NETS] = fakes.nnet_ports = 0;
 	p->fresh = fresh;
 	p->came = true;
 	come_up(p);
@@ -473,6 +577,20 @@ void fakes_store_progress(int type, uint64_t done, uint64_t total)
 	}
 }
 
+void fakes_netd_says(int type, const char *uuid, const char *text)
+{
+	static uint8_t room[4096];
+	struct buf b = { .data = room, .cap = sizeof(room) - 1, .max = sizeof(room) - 1 };
+	struct msg m = { .type = (uint16_t)type };
+
+	wire_put_str(&b, uuid);
+	if (text)
+		wire_put_str(&b, text);
+	m.data = b.data;
+	m.len = b.len;
+	peers[FAKE_NETD]->ops.on_msg(peers[FAKE_NETD]->arg, &m);
+}
+
 void fake_peers_answer(enum fake_who who, int type)
 {
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++) {
@@ -485,5 +603,5 @@ void fake_peers_answer(enum fake_who who, int type)
 
 void fake_peers_reset(void)
 {
-	known[0] = known[1] = false;
+	memset(known, 0, sizeof(known));
 }

@@ -38,6 +38,11 @@ static const char *const store_words[STORE_TYPE_COUNT] = {
 	[STORE_GC] = "GC",	   [STORE_STAT] = "STAT",     [STORE_MANIFEST] = "MANIFEST",
 	[STORE_STATE] = "STATE",   [STORE_QUIT] = "QUIT",     [STORE_CANCEL] = "CANCEL",
 };
+static const char *const netd_words[NETD_TYPE_COUNT] = {
+	[NETD_CONFIG] = "CONFIG", [NETD_OPEN] = "OPEN",	      [NETD_ALLOW] = "ALLOW",
+	[NETD_PORTS] = "PORTS",	  [NETD_SOCKETS] = "SOCKETS", [NETD_CLOSE] = "CLOSE",
+	[NETD_LIST] = "LIST",	  [NETD_STAT] = "STAT",	      [NETD_QUIT] = "QUIT",
+};
 static const char *const box_words[BOX_REPLY] = {
 	[BOX_START] = "START",	 [BOX_EXEC] = "EXEC",	  [BOX_STDIN] = "STDIN",
 	[BOX_CTL] = "CTL",	 [BOX_VM] = "VM",	  [BOX_FS] = "FS",
@@ -53,6 +58,7 @@ void fakes_note(enum fake_who who, int type)
 {
 	const char *word = who == FAKE_PAGER   ? pager_words[type]
 			   : who == FAKE_STORE ? store_words[type]
+			   : who == FAKE_NETD  ? netd_words[type]
 			   : type < BOX_REPLY  ? box_words[type]
 					       : NULL;
 	size_t n = strlen(fakes.trace);
@@ -60,7 +66,7 @@ void fakes_note(enum fake_who who, int type)
 	fakes.asked[who][type]++;
 	if (n + 64 > sizeof(fakes.trace)) /* of a long test: the newest counts */
 		n = 0;
-	snprintf(fakes.trace + n, sizeof(fakes.trace) - n, "%c:%s ", "PSB"[who], word ? word : "?");
+	snprintf(fakes.trace + n, sizeof(fakes.trace) - n, "%c:%s ", "PSNB"[who], word ? word : "?");
 }
 
 bool fakes_traced(const char *words)

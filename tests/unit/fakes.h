@@ -8,11 +8,13 @@
 
 #include "base/loop.h"
 #include "cruciblefs/launch/launch.h"
+#include "netpolicy/netd/netd.h"
 #include "snapstore/pager/pager.h"
 #include "snapstore/stored/stored.h"
 #include "vmm/box/box.h"
 
-enum fake_who { FAKE_PAGER, FAKE_STORE, FAKE_BOX, FAKE_COUNT };
+enum fake_who { FAKE_PAGER, FAKE_STORE, FAKE_NETD, FAKE_BOX, FAKE_COUNT };
+#define FAKE_PEERS 3u  /* those before the boxes */
 #define FAKE_TYPES 72u /* of any of them */
 #define FAKE_BOXES 32u
 
@@ -24,6 +26,7 @@ enum fake_set {
 	FAKE_DISKS,
 	FAKE_EXPORTS,
 	FAKE_STORED, /* of the store */
+	FAKE_NETS,   /* of netd: sandboxes */
 	FAKE_SET_COUNT,
 };
 
@@ -32,18 +35,23 @@ struct fakes {
 	int refuse[FAKE_COUNT][FAKE_TYPES]; /* -errno for each request of that type; 0: none */
 	bool hold[FAKE_COUNT][FAKE_TYPES];  /* the answer waits for fakes_answer() */
 	unsigned asked[FAKE_COUNT][FAKE_TYPES];
-	bool away[FAKE_COUNT];		/* of the pager or the store: does not come up by itself */
-	const char *degraded[2];	/* and why; NULL: "" */
-	bool silent;			/* boxes do not say READY by themselves */
-	bool no_uffd;			/* engines have no userfaultfd */
-	bool no_state;			/* engines write none when they are frozen */
-	bool runs_commands;		/* boxes run and end each at once */
-	bool not_warm;			/* boxes that are to be held are, but not warm */
-	unsigned holds[BOX_HOLD_COUNT]; /* of each BOX_LOAD */
-	char trace[32768];		/* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */
-	char last_json[2048];		/* of STORE_INGEST, or of BOX_START */
-	char last_text[4][64];		/* the strings of what the pager was asked last */
-	uint64_t last_budget;		/* of CONFIG */
+	bool away[FAKE_COUNT];		  /* of the pager or the store: does not come up by itself */
+	const char *degraded[FAKE_PEERS]; /* and why; NULL: "" */
+	bool silent;			  /* boxes do not say READY by themselves */
+	bool no_uffd;			  /* engines have no userfaultfd */
+	bool no_state;			  /* engines write none when they are frozen */
+	bool runs_commands;		  /* boxes run and end each at once */
+	bool not_warm;			  /* boxes that are to be held are, but not warm */
+	unsigned holds[BOX_HOLD_COUNT];	  /* of each BOX_LOAD */
+	char trace[32768];		  /* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */
+	char last_json[2048];		  /* of STORE_INGEST, or of BOX_START */
+	char last_text[4][64];		  /* the strings of what the pager was asked last */
+	uint64_t last_budget;		  /* of CONFIG */
+	char net_config[256];		  /* of netd: the upstreams' text */
+	char net_allow[512];		  /* the last list */
+	char net_ports[8][64];		  /* that it has, of one sandbox */
+	size_t nnet_ports;
+	unsigned net_sockets; /* that it was given */
 	size_t nset[FAKE_SET_COUNT];
 	char set[FAKE_SET_COUNT][64][LAUNCH_UUID_LEN + 1];
 };
@@ -62,6 +70,7 @@ void fakes_up(enum fake_who who, bool fresh); /* one that is away comes; a fresh
 void fakes_lose(enum fake_who who);	      /* it dies: what waits is answered -EPIPE; it stays away */
 void fakes_pager_lost(const char *machine, const char *words);
 void fakes_store_progress(int type, uint64_t done, uint64_t total); /* of every request of @type that waits */
+void fakes_netd_says(int type, const char *uuid, const char *text); /* LOG, NEED_SOCKETS (text NULL) */
 
 /* -- boxes: fake_box.c -- */
 void fake_box_add(void *arg, const char *machine, int fd); /* fake_launcher's on_box */

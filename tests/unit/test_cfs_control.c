@@ -184,6 +184,68 @@ static void a_bad_line_EINVAL(void **state)
 	assert_non_null(strstr(buf, "half"));
 }
 
+/* -- net/allow, net/ports -------------------------------------------------------------------------- */
+
+static void signed_lines_change_what_is_there(void **state)
+{
+	struct fw *w = *state;
+	struct fuse_entry_out e;
+	struct fuse_open_out o;
+
+	fake_sandbox(w->reg, "a", 0);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "a.test\nb.test\n"), 0);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "+c.test\n"), 0);
+	cat_is(w, "run/a/net/allow", "a.test\nb.test\nc.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/allow", " -a.test"), 0);
+	cat_is(w, "run/a/net/allow", "b.test\nc.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/allow", "-a.test\n"), -EINVAL);
+	cat_is(w, "run/a/net/allow", "b.test\nc.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/allow", "-b.test\n+d.test\n"), 0);
+	cat_is(w, "run/a/net/allow", "c.test\nd.test\n");
+	/* Later writes of an open file go on from the same beginning. */
+	assert_int_equal(fw_walk(w, "run/a/net/allow", &e), 0);
+	assert_int_equal(fw_open(w, e.nodeid, O_WRONLY, &o), 0);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 0, "-c.test\n", 8), 8);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 8, "+e.te", 5), 5);
+	cat_is(w, "run/a/net/allow", "d.test\ne.te\n");
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 13, "st\n", 3), 3);
+	cat_is(w, "run/a/net/allow", "d.test\ne.test\n");
+	fw_release(w, e.nodeid, o.fh);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "new.test\n+f.test\n"), 0);
+	cat_is(w, "run/a/net/allow", "new.test\nf.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/allow", "#\n"), 0);
+	cat_is(w, "run/a/net/allow", "");
+}
+
+static void a_bad_line_keeps_the_whole_list_EINVAL(void **state)
+{
+	struct fw *w = *state;
+
+	fake_sandbox(w->reg, "a", 0);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "old.test\n"), 0);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "a.test\nbad\nb.test\n"), -EINVAL);
+	cat_is(w, "run/a/net/allow", "old.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/ports", "8080:80\n"), 0);
+	assert_int_equal(fw_put(w, "run/a/net/ports", "8081:80\nbad\n"), -EINVAL);
+	cat_is(w, "run/a/net/ports", "8080:80\n");
+	assert_int_equal(fw_put(w, "run/a/net/ports", "-8080:80\n"), 0); /* no list that is edited: a line as any */
+	cat_is(w, "run/a/net/ports", "-8080:80\n");
+}
+
+static void an_editor_writes_beside_and_renames_net(void **state)
+{
+	struct fw *w = *state;
+
+	fake_sandbox(w->reg, "a", 0);
+	assert_int_equal(fw_put(w, "run/a/net/allow", "a.test\n"), 0);
+	assert_int_equal(fw_put(w, "run/a/net/sedX1", "b.test\n"), 0);
+	assert_int_equal(fw_rename(w, "run/a/net/sedX1", "run/a/net/allow", 0), 0);
+	cat_is(w, "run/a/net/allow", "b.test\n");
+	assert_int_equal(fw_put(w, "run/a/net/sedX2", "bad\n"), 0);
+	assert_int_equal(fw_rename(w, "run/a/net/sedX2", "run/a/net/allow", 0), -EINVAL);
+	cat_is(w, "run/a/net/allow", "b.test\n");
+}
+
 static void read_and_write_on_one_descriptor(void **state)
 {
 	struct fw *w = *state;
@@ -240,6 +302,9 @@ int main(void)
 		TEST(truncation_is_tolerated),
 		TEST(the_first_write_replaces_later_ones_add),
 		TEST(a_cut_line_is_completed),
+		TEST(signed_lines_change_what_is_there),
+		TEST(a_bad_line_keeps_the_whole_list_EINVAL),
+		TEST(an_editor_writes_beside_and_renames_net),
 		TEST(a_bad_line_EINVAL),
 		TEST(read_and_write_on_one_descriptor),
 		TEST(a_removed_sandbox_ESTALE),

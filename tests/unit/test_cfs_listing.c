@@ -14,7 +14,7 @@ static void expect(struct fw *w, const char *path, const char *names)
 	assert_string_equal(buf, names);
 }
 
-#define SANDBOX	  "cmd console.log ctl env error exec from fs import info.json inherited lease limits log.jsonl "
+#define SANDBOX	  "cmd console.log ctl env error exec from fs import info.json inherited lease limits log.jsonl net "
 #define SANDBOX_2 "snapshot snapshots status stderr stdin stdout usage.json uuid wait "
 
 /* TREE.md, sentence by sentence. What later versions bring must not be there, not even empty. */
@@ -47,8 +47,7 @@ static void the_tree_is_as_specified(void **state)
 	expect(w, "run/a/exec/web", ". .. cmd ctl status stderr stdin stdout wait ");
 	expect(w, "logs", ". .. 00000000-0000-4000-8000-000000000001.jsonl by-name ");
 	expect(w, "logs/by-name", ". .. a ");
-	assert_int_equal(fw_walk(w, "run/a/net", &e), -ENOENT);
-	expect(w, "run/a/inherited", ". .. ");
+	expect(w, "run/a/net", ". .. allow log.jsonl ports ");
 	expect(w, "run/a/snapshots", ". .. ");
 	expect(w, "snapshots", ". .. ");
 	expect(w, "store", ". .. gc stat.json verify ");
@@ -74,9 +73,10 @@ static void check_mode(struct fw *w, const char *path, mode_t mode, uid_t uid)
 /* Rule 11: others see name and status, and nothing else. */
 static void owners_and_modes(void **state)
 {
-	static const char *const files[] = { "cmd", "stdin", "ctl", "env", "from", "lease", "import", "limits/pids" };
-	static const char *const records[] = { "stdout",    "stderr",	   "error",	 "info.json",
-					       "log.jsonl", "console.log", "usage.json", "uuid" };
+	static const char *const files[] = { "cmd",   "stdin",	"ctl",	       "env",	    "from",
+					     "lease", "import", "limits/pids", "net/allow", "net/ports" };
+	static const char *const records[] = { "stdout",      "stderr",	    "error", "info.json",    "log.jsonl",
+					       "console.log", "usage.json", "uuid",  "net/log.jsonl" };
 	struct fw *w = *state;
 	char path[64];
 
@@ -89,6 +89,7 @@ static void owners_and_modes(void **state)
 	check_mode(w, "run/a/status", S_IFREG | 0444, 1000);
 	check_mode(w, "run/a/exec", S_IFDIR | 0700, 1000);
 	check_mode(w, "run/a/limits", S_IFDIR | 0700, 1000);
+	check_mode(w, "run/a/net", S_IFDIR | 0700, 1000);
 	check_mode(w, "run/a/.fs", S_IFDIR | 0700, 1000);
 	check_mode(w, "run/a/fs", S_IFLNK | 0777, 1000);
 	check_mode(w, "run/a/wait", S_IFLNK | 0777, 1000);

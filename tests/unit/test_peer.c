@@ -196,7 +196,7 @@ static void test_lost_and_again(void **state)
 	struct peer *k = start_and_up(w);
 
 	assert_int_equal(ask(k, ASK), 0);
-	assert_int_equal(peer_tell(k, TELL, NULL, 0), 0);
+	assert_int_equal(peer_tell(k, TELL, NULL, 0, NULL, 0), 0);
 	peer_hang_up(w);
 	peer_until(w, w->losts == 1);
 	assert_int_equal(seen.n, 1);
