@@ -50,7 +50,7 @@ static int decide(void *arg, const struct net_addr *a, uint16_t port, const char
 	*name = '\0';
 	if (why)
 		return err_set(e, -EPERM, "%s", why);
-	names_find(s->names, a, now_ns(), on_name, &q);
+	names_find(s->names, a, s->rechecking ? 0 : now_ns(), on_name, &q);
 	if (q.found || net_policy_allows_addr(s->policy, a, port))
 		return 0;
 	if (!tls && q.resolved)
@@ -276,8 +276,11 @@ struct netd_sandbox *netd_sandbox_free(struct netd_sandbox *s)
 
 void netd_sandbox_recheck(struct netd_sandbox *s)
 {
-	if (s->relay)
-		relay_recheck(s->relay);
+	if (!s->relay)
+		return;
+	s->rechecking = true;
+	relay_recheck(s->relay);
+	s->rechecking = false;
 }
 
 int netd_sandbox_allow(struct netd_sandbox *s, const char *list, size_t len, struct err *e)
