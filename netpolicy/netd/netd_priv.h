@@ -100,7 +100,6 @@ struct netd_sandbox {
 	struct relay *relay;
 	struct netd_udp *udp[2];
 	struct netd_log log;
-	bool rechecking;  /* open connections: a name that was good when they began does not age */
 	bool ports_known; /* NETD_PORTS came since it was opened */
 	struct net_port ports[NET_PORTS_MAX];
 	size_t nports;

@@ -46,11 +46,14 @@ static int decide(void *arg, const struct net_addr *a, uint16_t port, const char
 	struct netd_sandbox *s = arg;
 	struct search q = { .policy = s->policy, .port = port, .wanted = tls, .name = name };
 	const char *why = netd_reach_refused(&s->netd->reach, a);
+	bool before = *name && net_policy_allows_name(s->policy, name, port);
 
-	*name = '\0';
 	if (why)
 		return err_set(e, -EPERM, "%s", why);
-	names_find(s->names, a, s->rechecking ? 0 : now_ns(), on_name, &q);
+	if (before) /* open by a name that is allowed still: how old its answer is does not matter any more */
+		return 0;
+	*name = '\0';
+	names_find(s->names, a, now_ns(), on_name, &q);
 	if (q.found || net_policy_allows_addr(s->policy, a, port))
 		return 0;
 	if (!tls && q.resolved)
@@ -276,11 +279,8 @@ struct netd_sandbox *netd_sandbox_free(struct netd_sandbox *s)
 
 void netd_sandbox_recheck(struct netd_sandbox *s)
 {
-	if (!s->relay)
-		return;
-	s->rechecking = true;
-	relay_recheck(s->relay);
-	s->rechecking = false;
+	if (s->relay)
+		relay_recheck(s->relay);
 }
 
 int netd_sandbox_allow(struct netd_sandbox *s, const char *list, size_t len, struct err *e)
