@@ -42,7 +42,8 @@ struct relay_event {		      /* one connection: when it was refused, and when it 
 };
 struct relay_ops {
 	/* May the guest talk to @a:@port? @tls: the name in its hello, or NULL. 0 and the name into @name (NET_NAME_MAX
-	 * + 1 bytes; "" for a range), or -EPERM with a reason. */
+	 * + 1 bytes; "" for a range), or -EPERM with a reason. relay_recheck(): @name holds what the connection was
+	 * allowed by, which may have been resolved long ago; else "". */
 	int (*decide)(void *arg, const struct net_addr *a, uint16_t port, const char *tls, char *name, struct err *e);
 	void (*on_dns)(void *arg, int fd); /* takes @fd */
 	void (*on_event)(void *arg, const struct relay_event *ev);

@@ -33,7 +33,8 @@ struct relay_rig {
 	unsigned decided;
 	struct net_addr decided_addr;
 	uint16_t decided_port;
-	char decided_tls[NET_NAME_MAX + 1]; /* "-": none */
+	char decided_tls[NET_NAME_MAX + 1];  /* "-": none */
+	char decided_name[NET_NAME_MAX + 1]; /* what it was allowed by before */
 	int dns_fd;
 	unsigned asked;	   /* need_sockets */
 	unsigned make_now; /* sockets that need_sockets makes at once */
@@ -42,10 +43,14 @@ struct relay_rig {
 };
 
 void rig_world(void); /* once a process: both namespaces; exits with 77 where they cannot be made */
+/* The same for a test that has made its own: @inside is borrowed, `outside` is where the caller is. */
+void rig_world_of(int inside_ns);
+void rig_address(const char *ip); /* outside has it from now on */
 unsigned rig_open_fds(void);
 /* A relay that takes what is dialed inside at @port (0: nothing), over IPv4 and IPv6. */
 void rig_start(struct relay_rig *g, uint16_t port);
-void rig_stop(struct relay_rig *g); /* asserts that no descriptor is left */
+void rig_start_with(struct relay_rig *g, int tcp4, int tcp6); /* takes them */
+void rig_stop(struct relay_rig *g);			      /* asserts that no descriptor is left */
 
 enum rig_side { OUTSIDE, INSIDE };
 int rig_socket(enum rig_side side, int family); /* does not block */

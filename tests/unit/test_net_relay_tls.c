@@ -263,7 +263,9 @@ static void test_recheck(void **state)
 	rig_run(&rig, rig_stat(&rig).open == 1); /* has said nothing: it is decided when it does */
 	join("pypi.org", &kept, &kept_far);
 	join("evil.example", &evil, &evil_far);
+	assert_string_equal(rig.decided_name, "");
 	relay_recheck(rig.relay);
+	assert_string_equal(rig.decided_name, "evil.example"); /* it need not be looked for again */
 	rig_echo(&rig, evil, evil_far);
 	rig.denied_name = "evil.example";
 	relay_recheck(rig.relay);

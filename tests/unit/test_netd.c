@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible-netd as it is in service, confined: what a guest asks and dials, what the daemon says. */
+#include "tests/unit/netd_dns.h"
 #include "tests/unit/netd_rig.h"
 
-#include <ldns/ldns.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +29,11 @@ static void assert_refused(struct rig *g, const char *ip, uint16_t port, const c
 {
 	int fd = world_dial(INSIDE, ip, port);
 
-	assert_true(fd >= 0);
-	assert_true(world_is_reset(fd));
-	close(fd);
+	if (fd != -ECONNRESET) { /* it may come before connect() has returned */
+		assert_true(fd >= 0);
+		assert_true(world_is_reset(fd));
+		close(fd);
+	}
 	rig_logged(g, "event", "connection", "verdict", "refused", "address", ip, "reason", reason, "direction", "out",
 		   NULL);
 }
@@ -50,70 +52,6 @@ static void assert_reached(const char *ip, uint16_t port, int server)
 
 /* -- DNS ----------------------------------------------------------------------------------------------------------- */
 
-static size_t make_question(uint8_t *out, size_t cap, const char *name, ldns_rr_type type)
-{
-	ldns_pkt *p = NULL;
-	uint8_t *wire = NULL;
-	size_t len = 0;
-
-	assert_int_equal(ldns_pkt_query_new_frm_str(&p, name, type, LDNS_RR_CLASS_IN, LDNS_RD), LDNS_STATUS_OK);
-	ldns_pkt_set_id(p, 77);
-	assert_int_equal(ldns_pkt2wire(&wire, p, &len), LDNS_STATUS_OK);
-	assert_true(len <= cap);
-	memcpy(out, wire, len);
-	free(wire);
-	ldns_pkt_free(p);
-	return len;
-}
-
-/* The upstream: one question comes, and is answered with that address. */
-static void answer_upstream(int fd, const char *name, const char *addr)
-{
-	uint8_t data[1500], *wire = NULL;
-	struct sockaddr_storage from;
-	socklen_t from_len = sizeof(from);
-	ssize_t n = recvfrom(fd, data, sizeof(data), 0, (struct sockaddr *)&from, &from_len);
-	ldns_pkt *p = NULL;
-	ldns_rr *rr = NULL;
-	char text[400];
-	size_t len = 0;
-
-	assert_true(n > 0);
-	assert_int_equal(ldns_wire2pkt(&p, data, (size_t)n), LDNS_STATUS_OK);
-	snprintf(text, sizeof(text), "%s. 60 IN A %s", name, addr);
-	assert_int_equal(ldns_rr_new_frm_str(&rr, text, 0, NULL, NULL), LDNS_STATUS_OK);
-	ldns_pkt_push_rr(p, LDNS_SECTION_ANSWER, rr);
-	ldns_pkt_set_qr(p, true);
-	ldns_pkt_set_ra(p, true);
-	assert_int_equal(ldns_pkt2wire(&wire, p, &len), LDNS_STATUS_OK);
-	assert_int_equal(sendto(fd, wire, len, 0, (struct sockaddr *)&from, from_len), len);
-	free(wire);
-	ldns_pkt_free(p);
-}
-
-struct answer {
-	int rcode;
-	char addr[NET_ADDR_TEXT]; /* of the first record; "" */
-};
-
-static struct answer read_answer(const uint8_t *data, size_t len)
-{
-	struct answer a = { 0 };
-	ldns_pkt *p = NULL;
-
-	assert_int_equal(ldns_wire2pkt(&p, data, len), LDNS_STATUS_OK);
-	assert_int_equal(ldns_pkt_id(p), 77);
-	a.rcode = ldns_pkt_get_rcode(p);
-	if (ldns_pkt_ancount(p) > 0) {
-		char *text = ldns_rdf2str(ldns_rr_rdf(ldns_rr_list_rr(ldns_pkt_answer(p), 0), 0));
-
-		snprintf(a.addr, sizeof(a.addr), "%s", text);
-		free(text);
-	}
-	ldns_pkt_free(p);
-	return a;
-}
-
 /* A guest's socket that asks a server at @ip: only answers from there come in. */
 static int asker(const char *ip)
 {
@@ -128,19 +66,19 @@ static int asker(const char *ip)
 	return fd;
 }
 
-static struct answer take_answer(int fd)
+static struct dns_answer take_answer(int fd)
 {
 	uint8_t data[1500];
 	ssize_t n = recv(fd, data, sizeof(data), 0);
 
 	assert_true(n > 0);
-	return read_answer(data, (size_t)n);
+	return dns_read(data, (size_t)n);
 }
 
-static void ask(int fd, const char *name, ldns_rr_type type)
+static void ask(int fd, const char *name, int type)
 {
 	uint8_t data[512];
-	size_t len = make_question(data, sizeof(data), name, type);
+	size_t len = dns_question(data, sizeof(data), name, type);
 
 	assert_int_equal(send(fd, data, len, 0), len);
 }
@@ -160,10 +98,10 @@ static int with_dns(struct rig *g, const char *uuid, int tcp, const char *const 
 static void resolve(int upstream, const char *name, const char *addr)
 {
 	AUTO_FD guest = asker(NET_HOST_ADDR);
-	struct answer a;
+	struct dns_answer a;
 
-	ask(guest, name, LDNS_RR_TYPE_A);
-	answer_upstream(upstream, name, addr);
+	ask(guest, name, DNS_A);
+	dns_upstream(upstream, name, addr);
 	a = take_answer(guest);
 	assert_int_equal(a.rcode, 0);
 	assert_string_equal(a.addr, addr);
@@ -172,18 +110,18 @@ static void resolve(int upstream, const char *name, const char *addr)
 static void test_questions(void **state)
 {
 	AUTO_FD upstream = -1, guest = -1;
-	struct answer a;
+	struct dns_answer a;
 	struct rig g;
 
 	(void)state;
 	rig_start(&g, getuid(), NULL);
 	upstream = with_dns(&g, A, -1, NULL);
 	guest = asker(PUBLIC2); /* wherever it asks */
-	ask(guest, "one.example", LDNS_RR_TYPE_A);
-	assert_int_equal(take_answer(guest).rcode, LDNS_RCODE_NXDOMAIN); /* nothing is allowed yet */
+	ask(guest, "one.example", DNS_A);
+	assert_int_equal(take_answer(guest).rcode, DNS_NXDOMAIN); /* nothing is allowed yet */
 	assert_int_equal(rig_text(&g, NETD_ALLOW, A, "one.example\n"), 0);
-	ask(guest, "ONE.example", LDNS_RR_TYPE_A);
-	answer_upstream(upstream, "one.example", PUBLIC);
+	ask(guest, "ONE.example", DNS_A);
+	dns_upstream(upstream, "one.example", PUBLIC);
 	a = take_answer(guest);
 	assert_int_equal(a.rcode, 0);
 	assert_string_equal(a.addr, PUBLIC);
@@ -191,10 +129,10 @@ static void test_questions(void **state)
 	rig_logged(&g, "event", "question", "name", "one.example", "type", "A", "verdict", "answered", "addresses",
 		   "[ \"" PUBLIC "\" ]", NULL);
 	/* An address that nobody may reach is no answer. */
-	ask(guest, "one.example", LDNS_RR_TYPE_A);
-	answer_upstream(upstream, "one.example", PRIVATE);
+	ask(guest, "one.example", DNS_A);
+	dns_upstream(upstream, "one.example", PRIVATE);
 	a = take_answer(guest);
-	assert_int_equal(a.rcode, LDNS_RCODE_NXDOMAIN);
+	assert_int_equal(a.rcode, DNS_NXDOMAIN);
 	assert_string_equal(a.addr, "");
 	rig_logged(&g, "event", "question", "verdict", "filtered", NULL);
 	assert_int_equal(rig_text(&g, NETD_STAT, A, NULL), 0);
@@ -210,7 +148,7 @@ static void test_questions_by_tcp(void **state)
 	AUTO_FD upstream = -1, guest = -1;
 	struct rig g;
 	uint8_t data[512 + 2];
-	struct answer a;
+	struct dns_answer a;
 	size_t len;
 
 	(void)state;
@@ -219,16 +157,16 @@ static void test_questions_by_tcp(void **state)
 	assert_int_equal(rig_text(&g, NETD_ALLOW, A, "one.example\n"), 0);
 	guest = world_dial(INSIDE, NET_HOST_ADDR, 53);
 	assert_true(guest >= 0);
-	len = make_question(data + 2, sizeof(data) - 2, "one.example", LDNS_RR_TYPE_A);
+	len = dns_question(data + 2, sizeof(data) - 2, "one.example", DNS_A);
 	data[0] = (uint8_t)(len >> 8);
 	data[1] = (uint8_t)len;
 	assert_int_equal(send(guest, data, len + 2, 0), len + 2);
-	answer_upstream(upstream, "one.example", PUBLIC);
+	dns_upstream(upstream, "one.example", PUBLIC);
 	assert_int_equal(recv(guest, data, 2, MSG_WAITALL), 2);
 	len = (size_t)data[0] << 8 | data[1];
 	assert_true(len <= sizeof(data));
 	assert_int_equal(recv(guest, data, len, MSG_WAITALL), len);
-	a = read_answer(data, len);
+	a = dns_read(data, len);
 	assert_string_equal(a.addr, PUBLIC);
 	rig_stop(&g);
 }
@@ -285,7 +223,7 @@ static void test_log_is_bounded(void **state)
 		char name[40];
 
 		snprintf(name, sizeof(name), "n%d.example", i);
-		ask(guest, name, LDNS_RR_TYPE_A);
+		ask(guest, name, DNS_A);
 		take_answer(guest);
 	}
 	while (seen < MANY) {
@@ -510,9 +448,11 @@ static void test_ports(void **state)
 	/* More than are ready: more are asked for. */
 	for (int i = 0; i < 16 && !g.needs; i++) {
 		client = world_dial(OUTSIDE, "127.0.0.1", world_port_of(two));
-		assert_true(client >= 0);
-		world_is_reset(client); /* nobody listens at 81 */
-		fd_close(&client);
+		if (client != -ECONNRESET) { /* nobody listens at 81 */
+			assert_true(client >= 0 && world_is_reset(client));
+			fd_close(&client);
+		}
+		client = -1;
 		rig_logged(&g, "event", "connection", "direction", "in", NULL);
 	}
 	assert_true(g.needs > 0);
