@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A generic engine's box: pooled, loaded, warm and held, greeted as a clone; and what a restored guest inherited. */
+/* A generic engine's box: pooled, loaded, warm and held, greeted as a clone; and what a restored guest inherited. More
+ * lines than a file should have: each of its tests begins with the same pooled box and the same guest, loaded. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>

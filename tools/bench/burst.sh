@@ -10,7 +10,7 @@ bench_begin burst "$@"
 POOL=${BENCH_POOL:-16}
 ROUNDS=${BENCH_ROUNDS:-5}
 
-start_daemon --set prepare=0 --set "pool_size=$POOL"
+start_daemon --set prepare=0 --set warm_size=0 --set "pool_size=$POOL" # of a burst one would find the warm machine
 line fact pool_size "$POOL"
 make_states 512 110
 

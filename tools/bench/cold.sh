@@ -9,7 +9,7 @@
 bench_begin cold "$@"
 ROUNDS=${BENCH_ROUNDS:-5}
 
-start_daemon --set prepare=0 --set pool_size=0
+start_daemon --set prepare=0 --set pool_size=0 --set warm_size=0
 new_sandbox a
 facts_engine a
 engine_argv a
@@ -42,7 +42,7 @@ for ((i = 0; i < ROUNDS; i++)); do
 	end_process "$DAEMON"
 	until_true "the mount to go" eval "! mountpoint -q $MNT"
 	drop_caches
-	SAME_UIDS=1 start_daemon --set prepare=0 --set pool_size=0
+	SAME_UIDS=1 start_daemon --set prepare=0 --set pool_size=0 --set warm_size=0
 	began=$(date +%s%N)
 	echo "cold$i" >"$MNT/snapshots/s/fork"
 	line sample cold.fork crucible $(($(date +%s%N) - began))

@@ -22,7 +22,7 @@ line at-most fault.read crucible bare-native 1.2
 line at-most fault.write crucible bare-native 1.2
 line limit fault.torn crucible 0
 
-start_daemon --set prepare=0 --set pool_size=0
+start_daemon --set prepare=0 --set pool_size=0 --set warm_size=0
 new_sandbox a limits/memory_mib=512
 facts_engine a
 take a s

@@ -5,10 +5,12 @@
  * answered; result, to the record of --text fork-burst   --bytes forks by one write; marks as those of restore-burst
  * (op_restore.c)
  *
- * Before each run the pool is full again (--pool), after it the forks are removed; neither is timed. */
+ * Before each run the pool is full again (--pool; `full`: and the machine of the snapshot waits, as the daemon says),
+ * after it the forks are removed; neither is timed. */
 #include "tools/bench/turns.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,13 +69,20 @@ static int in_words(const struct forks *s, int r, struct err *e)
 	return r;
 }
 
+static int wait_pool(const struct forks *s, struct err *e)
+{
+	bool full = s->o->pool && strcmp(s->o->pool, "full") == 0;
+
+	return full ? tree_wait_full(s->mount, e) : tree_wait_pool(s->o->pool, e);
+}
+
 static int fork_run(void *op, uint64_t *ret, struct err *e)
 {
 	struct forks *s = op;
 	struct tree_uids uids = { 0 };
 	char name[32], dir[PATH_MAX];
 	uint64_t began;
-	int r = tree_wait_pool(s->o->pool, e);
+	int r = wait_pool(s, e);
 
 	if (r < 0)
 		return r;
@@ -136,7 +145,7 @@ static int burst_run(void *op, uint64_t *ret, struct err *e)
 
 	if (n == 0 || n > BURST_MAX)
 		return err_set(e, -EINVAL, "--bytes: 1 to %u forks", BURST_MAX);
-	r = tree_wait_pool(s->o->pool, e);
+	r = wait_pool(s, e);
 	if (r < 0)
 		return r;
 	burst_names(++s->count, n, names, sizeof(names));

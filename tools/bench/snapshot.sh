@@ -10,7 +10,7 @@
 bench_begin snapshot "$@"
 ROUNDS=${BENCH_ROUNDS:-5}
 
-start_daemon --set prepare=0 --set pool_size=0
+start_daemon --set prepare=0 --set pool_size=0 --set warm_size=0
 new_sandbox a
 facts_engine a
 engine_argv a

@@ -69,7 +69,7 @@ static int number_of(const char *dir, const char *info, const char *key, unsigne
 	const char *at = strstr(info, key);
 
 	if (!at)
-		return err_set(e, -EIO, "%s/info.json: no %s", dir, key);
+		return err_set(e, -EIO, "%s: no %s", dir, key);
 	*ret = strtoul(at + strlen(key), NULL, 10);
 	return 0;
 }
@@ -188,6 +188,42 @@ static void on_pooled(void *arg, int procfd, const char *pid, unsigned long uid)
 	n = fd < 0 ? -1 : read(fd, args, sizeof(args));
 	if (n > 0 && memmem(args, (size_t)n, word, sizeof(word)))
 		p->n++;
+}
+
+/* "SIZE":N and "READY":N of `pool` in health.json. */
+static int is_full(const char *mount, const char *pool, const char *size, const char *ready, struct err *e)
+{
+	unsigned long want = 0, have = 0;
+	int r = number_of(mount, pool, size, &want, e);
+
+	if (r == 0)
+		r = number_of(mount, pool, ready, &have, e);
+	return r < 0 ? r : have >= want;
+}
+
+int tree_wait_full(const char *mount, struct err *e)
+{
+	uint64_t until = bench_now_ns() + POOL_MS * 1000000ull;
+
+	for (;;) {
+		char health[8192];
+		const char *pool;
+		int r = tree_read(mount, "health.json", health, sizeof(health), e);
+
+		if (r < 0)
+			return r;
+		pool = strstr(health, "\"pool\":");
+		if (!pool)
+			return err_set(e, -EIO, "%s/health.json: no pool", mount);
+		r = is_full(mount, pool, "\"size\":", "\"ready\":", e);
+		if (r > 0)
+			r = is_full(mount, pool, "\"warm_size\":", "\"fork_ready\":", e);
+		if (r != 0)
+			return r < 0 ? r : 0;
+		if (bench_now_ns() > until)
+			return err_set(e, -ETIMEDOUT, "%s: not all machines that are to wait do: %.200s", mount, pool);
+		nanosleep(&tick, NULL);
+	}
 }
 
 int tree_wait_pool(const char *pool, struct err *e)

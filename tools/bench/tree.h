@@ -28,5 +28,8 @@ int tree_destroy(const char *dir, const struct tree_uids *u, struct err *e);
 void tree_pids(const unsigned long *uids, size_t n, pid_t *ret);
 /* Wait until @n engines stand ready in the pool. @pool: "FIRST_UID:N" of the daemon; NULL: nothing is waited for. */
 int tree_wait_pool(const char *pool, struct err *e);
+/* Wait until the daemon of @mount says that all that is to wait does: pool_size machines, and warm_size of the snapshot
+ * that was forked last; one must have been. */
+int tree_wait_full(const char *mount, struct err *e);
 
 #endif

@@ -12,7 +12,8 @@ struct bench_opts {
 	const char *text; /* what is written, or run: see each operation */
 	uint64_t bytes;	  /* how much is read where an amount is asked for */
 	const char *file; /* for the operations that need one */
-	const char *pool; /* FIRST_UID:N: before each run N engines must stand ready (tree.h); NULL: not waited for */
+	const char *pool; /* FIRST_UID:N: before each run N engines must stand ready (tree.h), or what an operation
+			   * knows (op_fork.c); NULL: not waited for */
 };
 
 #define BENCH_MARKS_MAX 6
