@@ -156,6 +156,7 @@ int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e)
 		info.caps |= ENGINE_CAP_KVM;
 	if (!(info.caps & (ENGINE_CAP_TCG | ENGINE_CAP_KVM)))
 		return err_set(e, -EIO, "%s: offers neither tcg nor kvm", path);
+	machine_cpu_vendor(info.cpu_vendor);
 	*ret = info;
 	return 0;
 }
