@@ -169,7 +169,7 @@ demo: all ## run a Python command in a virtual machine, through files, and show 
 	$(Q)tools/demo.sh $(B)
 
 .PHONY: check-nested
-check-nested: all $(B)/unit/test_engine ## the main path under KVM, in a machine inside a machine (root; minutes)
+check-nested: all $(B)/unit/test_engine ## the main path and forks under KVM, in a machine inside a machine (root; minutes)
 	$(Q)tests/nested/run.sh $(B)
 
 .PHONY: install

@@ -35,10 +35,11 @@ enum engine_cap {
 };
 
 struct engine_info {
-	char name[16];	  /* "qemu" */
-	char version[32]; /* "7.2.22" */
-	char path[256];	  /* the program */
-	unsigned caps;	  /* enum engine_cap */
+	char name[16];	     /* "qemu" */
+	char version[32];    /* "7.2.22" */
+	char path[256];	     /* the program */
+	unsigned caps;	     /* enum engine_cap */
+	char cpu_vendor[13]; /* of this host: "AuthenticAMD"; a guest under KVM sees the same */
 };
 
 /* Descriptors of the new process, in the order in which the launcher places them (3, 4, …). */
@@ -77,8 +78,8 @@ struct engine_machine {
 	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
 /* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>
- * <CPU model> agent-<version of its protocol>", without Debian's revision: a security update must not lose snapshots.
- * @ret: at least 128 bytes. -EINVAL
+ * <CPU model> agent-<version of its protocol>", under KVM with the host's " <vendor>" behind it; without Debian's
+ * revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL
  */
 int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap);
 

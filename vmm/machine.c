@@ -336,17 +336,31 @@ static uint64_t hash_shape(const struct engine_command *c)
 	return h;
 }
 
+void machine_cpu_vendor(char *ret)
+{
+	unsigned int max, part[3];
+
+	ret[0] = '\0';
+	if (!__get_cpuid(0, &max, &part[0], &part[2], &part[1]))
+		return;
+	memcpy(ret, part, sizeof(part));
+	ret[sizeof(part)] = '\0';
+}
+
 int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap)
 {
 	struct engine_machine generic = { .accel = m->accel, .memory_mib = m->memory_mib, .vcpus = m->vcpus };
 	size_t minor = strcspn(i->version, ".");
+	const char *vendor = m->accel == ACCEL_KVM ? i->cpu_vendor : "";
 	struct engine_command c = { .argc = 0 };
 	int n;
 
 	if (!i->version[minor] || machine_command(&generic, &c, NULL) < 0)
 		return -EINVAL;
 	minor += 1 + strcspn(i->version + minor + 1, ".");
-	n = snprintf(ret, cap, "%s-%.*s %016llx %s agent-%u", i->name, (int)minor, i->version,
-		     (unsigned long long)hash_shape(&c), cpu_model[m->accel], AG_VERSION);
+	/* The CPU model leaves out what is not in all of them, but not who made it: errata, MSRs, how TSC and SYSCALL
+	 * behave are the vendor's. */
+	n = snprintf(ret, cap, "%s-%.*s %016llx %s agent-%u%s%s", i->name, (int)minor, i->version,
+		     (unsigned long long)hash_shape(&c), cpu_model[m->accel], AG_VERSION, vendor[0] ? " " : "", vendor);
 	return n < 0 || (size_t)n >= cap ? -EINVAL : 0;
 }

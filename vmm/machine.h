@@ -20,6 +20,9 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 /* May it name an export? Letters, digits, "-_.", at most MACHINE_EXPORT_MAX: it stands in option lists and in JSON. */
 bool machine_export_name(const char *s);
 
+/* Who made the processor of this host, in its own words: "GenuineIntel". @ret: 13 bytes; "" when it does not say. */
+void machine_cpu_vendor(char *ret);
+
 /* Find QEMU and ask it what it can do (engine_ops.probe). Blocks: it runs the program twice. Errors: see engine.h. */
 int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e);
 

@@ -166,6 +166,7 @@ int qemu_probe(const char *path_or_null, struct engine_info *ret, struct err *e)
 		return err_set(e, -EIO, "%s: offers neither tcg nor kvm", path);
 	if (has_taps())
 		info.caps |= ENGINE_CAP_NET;
+	machine_cpu_vendor(info.cpu_vendor);
 	*ret = info;
 	return 0;
 }

@@ -28,8 +28,10 @@
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
-/* Commands that are busy on four emulated vCPUs take up to 115 ms; the machine runs meanwhile. */
-#define FREEZE_MS 1000u
+/* Commands that are busy on four emulated vCPUs take up to 115 ms, where the machine has its cores. Where it waits for
+ * them (a busy host, one that is itself a guest) it takes seconds. The machine runs meanwhile, so it costs only
+ * commands that stand already, and those only when one cannot be frozen at all. */
+#define FREEZE_MS 5000u
 
 enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, ATTACH, THAW, UNDO };
 

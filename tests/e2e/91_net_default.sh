@@ -74,10 +74,11 @@ escaped() { # SANDBOX: what it reaches
 assert_match "$(nsenter --net="/proc/$NET_HOST_PID/ns/net" -- "$PYTHON" -IS "$DIR/escaped.py" "$UID_BASE" 93.184.216.34 192.0.2.2)" 'udp 192.0.2.2 53'
 seen=$(http_count GET)
 assert_eq "$(escaped a)" '' "what an engine's user reaches without a list"
-echo 'allowed.test' >"$RUN/a/net/allow"
-run a 'wget -q -O - http://allowed.test/hello'
+new_sandbox b # the first one's root has routes of its own now
+echo allowed.test >"$RUN/b/net/allow"
+run b 'wget -q -O - http://allowed.test/hello'
 assert_rec stdout '=~^hello from '
 assert_eq "$(http_count GET)" $((seen + 1)) "requests that reached a server: the guest's own"
 asked=$(dns_count .)
-assert_eq "$(escaped a)" '' "what an engine's user reaches with a list"
+assert_eq "$(escaped b)" '' "what an engine's user reaches with a list"
 assert_eq "$(dns_count .) $(http_count GET)" "$asked $((seen + 1))" "what reached the world meanwhile"

@@ -34,7 +34,7 @@ refused() { # SANDBOX URL [CURL_OPTION…]
 reaches a https://allowed.test/hello
 reaches a http://allowed.test/hello
 reaches a https://allowed.test:8443/hello
-reaches a https://EXAMPLE.wild.test/hello --resolve EXAMPLE.wild.test:443:93.184.216.36 || :
+reaches a http://ALLOWED.test./hello
 reaches a http://a.wild.test/hello
 wait_for "a log of what was reached" net_logged a event connection verdict ended name '^allowed.test$'
 wait_for "a log of the question" net_logged a event question verdict answered name '^allowed.test$'
@@ -52,7 +52,7 @@ assert_match "$(in_host curl -s http://93.184.216.35/hello)" '^hello' "the twin 
 for to in 93.184.216.35 169.254.169.254 192.0.2.1 192.0.2.2 10.0.0.1 127.0.0.2 10.77.0.1; do
 	refused a "http://$to/hello"
 done
-for to in '[::1]' '[::ffff:10.0.0.1]' '[fd00::1]' '[64:ff9b::a00:1]' '[2606:2800:220::34]'; do
+for to in '[::1]' '[::ffff:10.0.0.1]' '[fd00::1]' '[64:ff9b::a00:1]'; do
 	refused a "http://$to/hello" -g
 done
 wait_for "a log of the metadata server" net_logged a event connection verdict refused address '^169.254.169.254$' reason 'link-local'
@@ -70,7 +70,8 @@ wait_for "a log of a hello without a name" net_logged a event connection verdict
 
 # -- datagrams: no QUIC -----------------------------------------------------------------------------------------------------
 
-run a 'exec 3>/dev/udp/93.184.216.34/443 && echo hello >&3; exec 3>/dev/udp/93.184.216.34/123 && echo hello >&3; true'
+run a 'bash -c "echo hello >/dev/udp/93.184.216.34/443; echo hello >/dev/udp/93.184.216.34/123"'
+assert_rec exit_code 0
 wait_for "a log of a datagram" net_logged a event datagram port '^443$' verdict refused
 assert_eq "$(udp_count .)" 0 "datagrams that reached the world"
 
@@ -107,7 +108,6 @@ echo '' >"$RUN/a/net/allow"
 # A change ends the connections that it forbids, and no others.
 printf '%s\n' allowed.test third.test >"$RUN/a/net/allow"
 echo 'curl -sS --max-time 60 http://allowed.test/slow; echo $?' >"$RUN/a/cmd"
-wait_for "a connection" test "$(http_count /slow)" -eq 1 || :
 wait_for "a connection" eval '[ "$(http_count "GET /slow")" -eq 1 ]'
 echo third.test >"$RUN/a/net/allow"
 assert_match "$(bounded cat "$RUN/a/wait")" '"exit_code":0'
@@ -124,5 +124,6 @@ reaches a http://third.test/hello
 
 # -- numbers ------------------------------------------------------------------------------------------------------------------------
 
-assert_json "$(cat "$RUN/a/usage.json")" network.bytes_in '>100' network.bytes_out '>100' network.refused '>10'
+has_numbers() { assert_json "$(cat "$RUN/a/usage.json")" net_bytes_in '>100' net_bytes_out '>100' net_refused '>10' net_questions_denied '>1'; }
+wait_for "numbers, which are asked for behind each reading" eval '(CRUCIBLE_TEST_GO_ON=; trap - ERR; has_numbers)'
 assert_match "$(cat "$MNT/metrics")" 'crucible_net'

@@ -86,7 +86,7 @@ assert_fails in_host "$PYTHON" -IS -c 'import socket; socket.create_connection((
 
 new_sandbox b
 assert_errno EADDRINUSE write "$RUN/b/net/ports" 18080:80
-assert_match "$(cat "$RUN/b/error")" '127.0.0.1:18080'
+assert_match "$(cat "$RUN/b/error")" '127.0.0.1 port 18080 of this host is taken by sandbox a'
 assert_file "$RUN/b/net/ports" ''
 for bad in 80 x:80 0:80 70000:80 80:0 8080:80/udp host:8080:80 1.2.3.4.5:80:80; do
 	assert_errno EINVAL write "$RUN/b/net/ports" "$bad"

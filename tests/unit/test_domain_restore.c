@@ -213,6 +213,30 @@ static void test_another_engine_or_shape(void **state)
 	assert_clean(w);
 }
 
+/* Under KVM a guest sees who made the processor: one of another vendor is refused, and the words name both. */
+static void test_another_vendor(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+	struct engine_machine m = { .accel = ACCEL_KVM, .memory_mib = p->memory_mib, .vcpus = p->vcpus, .disk = true };
+	struct engine_info *i = &w->reg->engine;
+	enum engine_accel accel = w->reg->accel;
+	struct snapshot_job *j = NULL;
+	struct err e = { 0 };
+
+	snprintf(i->cpu_vendor, sizeof(i->cpu_vendor), "GenuineIntel");
+	assert_int_equal(engine_fingerprint(i, &m, p->fingerprint, sizeof(p->fingerprint)), 0);
+	w->reg->accel = ACCEL_KVM;
+	assert_int_equal(snapshot_usable(p, &e), 0);
+	snprintf(i->cpu_vendor, sizeof(i->cpu_vendor), "AuthenticAMD");
+	assert_int_equal(snapshot_fork(p, "1", false, &root_user, &j, &e), -EPROTONOSUPPORT);
+	assert_says(e.msg, "enforce GenuineIntel\", here is");
+	assert_says(e.msg, "enforce AuthenticAMD\"; its disk can be booted: crucible fork --disk-only one");
+	w->reg->accel = accel;
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
 /* Unwanted, or its box gone, while any of the answers is awaited. */
 static void test_it_ends_at_each_step(void **state)
 {
@@ -496,6 +520,7 @@ int main(void)
 		T(test_no_machine),
 		T(test_what_is_missing_is_damage),
 		T(test_another_engine_or_shape),
+		T(test_another_vendor),
 		T(test_it_ends_at_each_step),
 		T(test_a_profile_is_prepared_behind),
 		T(test_a_prepared_one_that_fails_boots_cold),

@@ -147,6 +147,16 @@ static void test_fingerprint(void **state)
 	g.accel = ACCEL_KVM;
 	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), 0);
 	assert_non_null(strstr(b, " Nehalem-v1,vme=off,enforce"));
+	/* Under KVM, and only there, of who made the processor. */
+	other = i;
+	strcpy(other.cpu_vendor, "GenuineIntel");
+	assert_int_equal(engine_fingerprint(&other, &m, b, sizeof(b)), 0);
+	assert_string_equal(a, b);
+	assert_int_equal(engine_fingerprint(&other, &g, a, sizeof(a)), 0);
+	assert_non_null(strstr(a, " Nehalem-v1,vme=off,enforce GenuineIntel"));
+	strcpy(other.cpu_vendor, "AuthenticAMD");
+	assert_int_equal(engine_fingerprint(&other, &g, b, sizeof(b)), 0);
+	assert_non_null(strstr(b, " Nehalem-v1,vme=off,enforce AuthenticAMD"));
 	/* -EINVAL: a shape that there is not, a version that is none, too little room. */
 	g.memory_mib = 1;
 	assert_int_equal(engine_fingerprint(&i, &g, b, sizeof(b)), -EINVAL);
@@ -277,6 +287,7 @@ static void test_probe(void **state)
 			 access("/dev/net/tun", F_OK) == 0); /* where it is, it works */
 	assert_int_equal(info.caps & ~(unsigned)ENGINE_CAP_NET,
 			 ENGINE_CAP_PAUSE | ENGINE_CAP_SAVE_STATE | ENGINE_CAP_TCG | ENGINE_CAP_KVM);
+	assert_int_equal(strlen(info.cpu_vendor), 12); /* "AuthenticAMD", "GenuineIntel", … */
 	assert_int_equal(engine_qemu.probe(fake_qemu("echo version 7.2", "echo kvm"), &info, &e), 0);
 	assert_int_equal(info.caps & (ENGINE_CAP_TCG | ENGINE_CAP_KVM), ENGINE_CAP_KVM);
 	unlink(script);
