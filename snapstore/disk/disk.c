@@ -48,9 +48,7 @@ static void prepare(struct disk *k)
 {
 	if (spare_add(k->set))
 		return; /* one thing a write */
-	if (k->stack->nlayers == DISK_LAYERS_MAX)
-		stack_join(k->set, k->stack, NULL);
-	k->prepared = true;
+	k->prepared = k->stack->nlayers < DISK_LAYERS_MAX || stack_join_step(k->set, k->stack, NULL) <= 0;
 }
 
 static int open_parts(struct disks *d, struct disk *k, unsigned *ret_opened, struct err *e)

@@ -100,6 +100,8 @@ struct stack {
 	bool frozen;	   /* a snapshot's: never written */
 	bool damaged;	   /* its record cannot be read: only the id is right */
 	struct disk *disk; /* open, or NULL */
+	struct join
+		*join; /* two of its layers are becoming one; NULL: none are. The layers stay as they are meanwhile */
 };
 
 bool disk_id_ok(const char *id);
@@ -133,7 +135,11 @@ int base_open(struct disks *d, struct base *b, struct err *e);
 /* -- join.c ---------------------------------------------------------------------------------------------------------
  */
 
-/* One layer less in @k, by copying the cheapest pair into one. -EMLINK: that would take too long. */
+/* One layer less in @k, by copying the cheapest pair into one. -EMLINK: that would take too long. On failure nothing
+ * has changed. In one go, or in steps of about a MiB: 1 there is more to do, 0 done. */
+int stack_join_step(struct disks *d, struct stack *k, struct err *e);
+extern unsigned join_step_blocks;		  /* copied in a step, about; tests change it */
+void join_drop(struct disks *d, struct stack *k); /* give up what is under way; none is fine */
 int stack_join(struct disks *d, struct stack *k, struct err *e);
 /* Blocks of @from that @to lacks (@over: all) into @to. Both open; any two of one disk. */
 int layer_pour(const struct layer *from, struct layer *to, uint64_t bytes, bool over, struct err *e);

@@ -66,6 +66,7 @@ struct disks *disks_close(struct disks *d)
 
 		while ((k = d->stacks[i])) {
 			d->stacks[i] = k->next;
+			join_drop(d, k);
 			disk_close(k->disk);
 			base_put(d, k->base);
 			free(k);
@@ -104,7 +105,14 @@ static int check_new(struct disks *d, const char *id, uint64_t bytes, struct err
 
 static int room_for_top(struct disks *d, struct stack *k, struct err *e)
 {
-	return k->nlayers < DISK_LAYERS_MAX ? 0 : stack_join(d, k, e);
+	return k->nlayers < DISK_LAYERS_MAX && !k->join ? 0 : stack_join(d, k, e);
+}
+
+int disk_make_room(struct disks *d, const char *id, struct err *e)
+{
+	struct stack *k = disk_id_ok(id) ? stack_find(d, id) : NULL;
+
+	return !k || k->damaged || k->nlayers < DISK_LAYERS_MAX ? 0 : stack_join_step(d, k, e);
 }
 
 /* An empty layer on @k, which is in no bucket. It stays open: *ret_top is to be closed. */
@@ -138,6 +146,8 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 			r = err_set(e, -EINVAL, "disk %s: that of a machine, not a snapshot", o->snapshot);
 		if (r == 0 && from->rooted && blocks_of(bytes) != blocks_of(from->bytes))
 			r = err_set(e, -EINVAL, "disk %s: not of the size of snapshot %s", id, o->snapshot);
+		if (r == 0)
+			join_drop(d, from); /* its layers are not its own alone any more */
 		if (r == 0)
 			r = stack_clone(d, from, id, &k, e);
 	} else {
@@ -364,6 +374,7 @@ int disk_snapshot_stored(struct disks *d, const char *snapshot, const struct sna
 		r = err_set(e, -EBUSY, "disk %s: open", snapshot);
 	if (r < 0)
 		return r;
+	join_drop(d, s);
 	old = *s;
 	/* Who asks for its changes later knows the layers by these numbers, also a second time. */
 	for (unsigned i = 0; i < s->nlayers && s->nhad < DISK_LAYERS_MAX; i++)

@@ -7,7 +7,13 @@
  *
  * Taking in changes nothing that the stack shows, at no instant: the blocks that come are covered by, or cover, the
  * same bytes. The result has a new number all the same, by hard links, for a number means the same bytes for ever.
- * A pair of which one counts against the limit and one does not is left alone, and so is the top, which is open. */
+ * A pair of which one counts against the limit and one does not is left alone, and so is the top, which is open.
+ *
+ * It is done in steps of about a MiB, and everybody's blocks are read and written in between: by the writes of the
+ * machine whose stack is full (disk.c), and by whoever is about to need the room (disk_make_room()). While one is under
+ * way stack->join says so, and the stack's layers stay as they are: what would change them finishes it first. Who else
+ * holds them may change: nobody can come to hold a layer that is this stack's alone. One that is given up half-way
+ * leaves blocks behind that are covered by, or cover, the same bytes, as above. */
 #include "snapstore/disk/disk_priv.h"
 
 #include <stdlib.h>
@@ -18,6 +24,10 @@
 
 #define JOIN_BLOCKS_MAX 262144u /* 1 GiB: more would be a pause that somebody notices */
 #define STEP_BLOCKS	64u
+#define STEP_WORDS	8u   /* of the maps, looked at at once: 1 MiB at most */
+#define STEP_LOOKS	256u /* and so often in one step, if there is nothing to copy */
+
+unsigned join_step_blocks = STEP_WORDS * WORD_BLOCKS;
 
 static int copy_blocks(const struct layer *from, struct layer *to, uint64_t block, unsigned n, uint8_t *buf,
 		       struct err *e)
@@ -57,7 +67,7 @@ static int pour_word(const struct layer *from, struct layer *to, uint64_t block,
 }
 
 static int pour_words(const struct layer *from, struct layer *to, uint64_t block, unsigned n, bool over, uint8_t *buf,
-		      struct err *e)
+		      uint64_t *copied, struct err *e)
 {
 	uint64_t f[CHUNK_WORDS], t[CHUNK_WORDS], old[CHUNK_WORDS];
 	uint64_t any = 0;
@@ -76,6 +86,7 @@ static int pour_words(const struct layer *from, struct layer *to, uint64_t block
 
 		if (!over)
 			take &= ~(t[i] | t[i] >> 1);
+		*copied += (unsigned)__builtin_popcountll(f[i] & take);
 		r = pour_word(from, to, block + (uint64_t)i * WORD_BLOCKS, f[i] & take, buf, e);
 		if (r < 0)
 			return r;
@@ -86,22 +97,53 @@ static int pour_words(const struct layer *from, struct layer *to, uint64_t block
 	return layer_map_write(to, block, t, n, e);
 }
 
+/* Is there anything in the chunk from block @at on? */
+static int chunk_any(const struct layer *l, uint64_t at, bool *ret, struct err *e)
+{
+	uint64_t words[CHUNK_WORDS], any = 0;
+	int r = layer_map_read(l, at, words, CHUNK_WORDS, e);
+
+	for (unsigned i = 0; r == 0 && i < CHUNK_WORDS; i++)
+		any |= words[i];
+	*ret = any != 0;
+	return r;
+}
+
+/* From block *@at on, about @most blocks of them. 1: there is more. */
+static int pour_some(const struct layer *from, struct layer *to, uint64_t bytes, bool over, uint64_t most, uint8_t *buf,
+		     uint64_t *at, struct err *e)
+{
+	uint64_t blocks = (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES, copied = 0;
+
+	to->counted = false;
+	to->synced = false;
+	for (unsigned looks = 0; *at < blocks; looks++) {
+		uint64_t left = (blocks - *at + WORD_BLOCKS - 1) / WORD_BLOCKS;
+		bool any = true;
+		int r = 0;
+
+		if (copied >= most || (looks >= STEP_LOOKS && most < UINT64_MAX))
+			return 1;
+		if (*at % CHUNK_BLOCKS == 0)
+			r = chunk_any(from, *at, &any, e);
+		if (r == 0 && any)
+			r = pour_words(from, to, *at, left < STEP_WORDS ? (unsigned)left : STEP_WORDS, over, buf,
+				       &copied, e);
+		if (r < 0)
+			return r;
+		*at += any ? STEP_WORDS * WORD_BLOCKS : CHUNK_BLOCKS;
+	}
+	return 0;
+}
+
 int layer_pour(const struct layer *from, struct layer *to, uint64_t bytes, bool over, struct err *e)
 {
-	uint64_t blocks = (bytes + DISK_BLOCK_BYTES - 1) / DISK_BLOCK_BYTES;
 	AUTO_FREE uint8_t *buf = malloc((size_t)STEP_BLOCKS * DISK_BLOCK_BYTES);
-	int r = 0;
+	uint64_t at = 0;
 
 	if (!buf)
 		return err_set(e, -ENOMEM, "disk: join: no memory");
-	to->counted = false;
-	to->synced = false;
-	for (uint64_t at = 0; r == 0 && at < blocks; at += CHUNK_BLOCKS) {
-		uint64_t left = (blocks - at + WORD_BLOCKS - 1) / WORD_BLOCKS;
-
-		r = pour_words(from, to, at, left < CHUNK_WORDS ? (unsigned)left : CHUNK_WORDS, over, buf, e);
-	}
-	return r;
+	return pour_some(from, to, bytes, over, UINT64_MAX, buf, &at, e);
 }
 
 enum way {
@@ -159,84 +201,140 @@ static int plan_stack(struct disks *d, const struct stack *k, struct plan *ret, 
 	return 0;
 }
 
-/* The layer that stands for the two: one ref, open. Both are open. */
-static int make(struct disks *d, const struct stack *k, const struct plan *p, struct layer **ret, struct err *e)
-{
-	struct layer *lo = k->layers[p->lower], *up = k->layers[p->lower + 1], *to = NULL;
-	int r;
+struct join {
+	struct plan p;
+	struct layer *lo, *up; /* open */
+	struct layer *to;      /* stands for the two: one ref, open */
+	unsigned pass;	       /* INTO_NEW: the lower, then the upper */
+	uint64_t at;	       /* block where it goes on */
+	uint8_t buf[STEP_BLOCKS * DISK_BLOCK_BYTES];
+};
 
-	if (p->way == INTO_NEW) {
-		r = layer_create(d, k->bytes, &to, e);
-		if (r == 0)
-			r = layer_pour(lo, to, k->bytes, true, e);
-		if (r == 0)
-			r = layer_pour(up, to, k->bytes, true, e);
+/* It is over, or given up: @k is as before. */
+void join_drop(struct disks *d, struct stack *k)
+{
+	struct join *j = k->join;
+
+	if (!j)
+		return;
+	k->join = NULL;
+	layer_close(j->lo);
+	layer_close(j->up);
+	if (j->to) {
+		layer_close(j->to);
+		layer_put(d, j->to);
+	}
+	free(j);
+}
+
+static int begin(struct disks *d, struct stack *k, struct err *e)
+{
+	struct plan p = { 0 };
+	struct join *j;
+	int r = plan_stack(d, k, &p, e);
+
+	if (r < 0)
+		return r;
+	j = malloc(sizeof(*j));
+	if (!j)
+		return err_set(e, -ENOMEM, "disk: join: no memory");
+	j->p = p;
+	j->lo = k->layers[p.lower];
+	j->up = k->layers[p.lower + 1];
+	j->to = NULL;
+	j->pass = 0;
+	j->at = 0;
+	r = layer_open(d, j->lo, e);
+	if (r < 0) {
+		free(j);
+		return r;
+	}
+	r = layer_open(d, j->up, e);
+	if (r < 0) {
+		layer_close(j->lo);
+		free(j);
+		return r;
+	}
+	k->join = j;
+	if (p.way == INTO_NEW)
+		r = layer_create(d, k->bytes, &j->to, e);
+	else
+		r = layer_alias(d, p.way == INTO_UPPER ? j->up : j->lo, &j->to, e);
+	return r;
+}
+
+/* 1: there is more. */
+static int pour_on(struct stack *k, struct join *j, struct err *e)
+{
+	bool lower = j->p.way == INTO_UPPER || (j->p.way == INTO_NEW && j->pass == 0);
+	int r = pour_some(lower ? j->lo : j->up, j->to, k->bytes, j->p.way != INTO_UPPER, join_step_blocks, j->buf,
+			  &j->at, e);
+
+	/* Two names of the same files: whatever came over is in the old one, too. */
+	if (j->p.way == INTO_UPPER)
+		j->up->counted = j->up->synced = false;
+	else if (j->p.way == INTO_LOWER)
+		j->lo->counted = j->lo->synced = false;
+	if (r == 0 && j->p.way == INTO_NEW && j->pass == 0) {
+		j->pass = 1;
+		j->at = 0;
+		return 1;
+	}
+	return r;
+}
+
+static int finish(struct disks *d, struct stack *k, struct join *j, struct err *e)
+{
+	struct stack old = *k;
+	unsigned lower = j->p.lower;
+	int r = layer_count(j->to, e);
+
+	if (r < 0)
+		return r;
+	k->layers[lower] = j->to;
+	memmove(&k->layers[lower + 1], &k->layers[lower + 2], (k->nlayers - lower - 2) * sizeof(struct layer *));
+	k->nlayers--;
+	if (lower >= old.nlayers - old.own)
+		k->own--;
+	/* A stack that is just being made has no record yet, and gets none from here. */
+	r = stack_find(d, k->id) == k ? stack_write(d, k, false, e) : 0;
+	if (r < 0) {
+		*k = old;
+		return r;
+	}
+	if (k->disk) {
+		disk_restack(k->disk, true);
+		layer_close(j->lo); /* the disk's; it has @to instead */
+		layer_close(j->up);
 	} else {
-		r = layer_alias(d, p->way == INTO_UPPER ? up : lo, &to, e);
-		if (r == 0 && p->way == INTO_UPPER)
-			r = layer_pour(lo, to, k->bytes, false, e);
-		else if (r == 0)
-			r = layer_pour(up, to, k->bytes, true, e);
-		/* Two names of the same files: whatever came over is in the old one, too. */
-		if (p->way == INTO_UPPER)
-			up->counted = up->synced = false;
-		else
-			lo->counted = lo->synced = false;
+		layer_close(j->to);
 	}
+	j->to = NULL;
+	join_drop(d, k);
+	layer_put(d, old.layers[lower]);
+	layer_put(d, old.layers[lower + 1]);
+	return 0;
+}
+
+int stack_join_step(struct disks *d, struct stack *k, struct err *e)
+{
+	int r = k->join ? 0 : begin(d, k, e);
+
 	if (r == 0)
-		r = layer_count(to, e);
-	if (r < 0 && to) {
-		layer_close(to);
-		layer_put(d, to);
-	}
+		r = pour_on(k, k->join, e);
 	if (r == 0)
-		*ret = to;
+		r = finish(d, k, k->join, e);
+	if (r < 0)
+		join_drop(d, k);
 	return r;
 }
 
 int stack_join(struct disks *d, struct stack *k, struct err *e)
 {
-	struct layer *lo, *up, *to = NULL;
-	struct stack old;
-	struct plan p = { 0 };
-	int r = plan_stack(d, k, &p, e);
+	int r;
 
-	if (r < 0)
-		return r;
-	lo = k->layers[p.lower];
-	up = k->layers[p.lower + 1];
-	r = layer_open(d, lo, e);
-	if (r < 0)
-		return r;
-	r = layer_open(d, up, e);
-	if (r == 0) {
-		r = make(d, k, &p, &to, e);
-		layer_close(up);
-	}
-	layer_close(lo);
-	if (r < 0)
-		return r;
-	old = *k;
-	k->layers[p.lower] = to;
-	memmove(&k->layers[p.lower + 1], &k->layers[p.lower + 2], (k->nlayers - p.lower - 2) * sizeof(struct layer *));
-	k->nlayers--;
-	if (p.lower >= old.nlayers - old.own)
-		k->own--;
-	/* A stack that is just being made has no record yet, and gets none from here. */
-	r = stack_find(d, k->id) == k ? stack_write(d, k, false, e) : 0;
-	if (r == 0 && k->disk) {
-		disk_restack(k->disk, true);
-		layer_close(lo);
-		layer_close(up);
-	} else {
-		layer_close(to);
-	}
-	if (r < 0) {
-		*k = old;
-		layer_put(d, to);
-		return r;
-	}
-	layer_put(d, lo);
-	layer_put(d, up);
-	return 0;
+	do {
+		r = stack_join_step(d, k, e);
+	} while (r > 0);
+	return r;
 }

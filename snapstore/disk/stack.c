@@ -156,6 +156,7 @@ int stack_clone(struct disks *d, const struct stack *from, const char *id, struc
 	snprintf(k->id, sizeof(k->id), "%s", id);
 	k->next = NULL;
 	k->disk = NULL;
+	k->join = NULL;
 	k->nhad = 0;
 	for (unsigned i = 0; i < k->nlayers; i++)
 		k->layers[i]->refs++;
@@ -169,6 +170,7 @@ struct stack *stack_free(struct disks *d, struct stack *k)
 {
 	if (!k)
 		return NULL;
+	join_drop(d, k);
 	for (unsigned i = 0; i < k->nlayers; i++)
 		layer_put(d, k->layers[i]);
 	base_put(d, k->base);

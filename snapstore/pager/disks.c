@@ -44,6 +44,8 @@ struct pg_disks {
 	struct snap *snap; /* NULL: no store yet */
 	struct disks *disks;
 	struct nbd *nbd;
+	struct disk_call *making_room; /* no other call is taken up before it is answered; blocks are */
+	loop_id room_defer;
 };
 
 static void disk_call_free(struct disk_call *a)
@@ -197,6 +199,30 @@ static int answer(struct pg_disks *d, struct disk_call *a)
 	}
 }
 
+/* A full stack that is to be frozen gets room for a top, in steps. 1: not yet. */
+static int make_room(struct pg_disks *d, struct disk_call *a)
+{
+	return a->type == DISK_CALL_FREEZE && a->q.id[0] ? disk_make_room(d->disks, a->q.id, &a->e) : 0;
+}
+
+/* Other machines' blocks are served between two steps; other calls wait, as they do behind a call that takes long. */
+static void serve(void *arg)
+{
+	struct pg_disks *d = arg;
+	struct disk_call *a = d->making_room;
+	int r = make_room(d, a);
+
+	d->room_defer = 0;
+	if (r > 0 && loop_mod(d->loop, d->to_watch, 0) == 0 && loop_defer(d->loop, serve, d, &d->room_defer) == 0)
+		return;
+	d->making_room = NULL;
+	loop_mod(d->loop, d->to_watch, EPOLLIN);
+	a->code = r < 0 ? r : answer(d, a);
+	if (a->code < 0 && !*a->e.msg)
+		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
+	put(d->from[1], a); /* may wait for the loop, which never waits for us */
+}
+
 static void on_call(void *arg, uint32_t events)
 {
 	struct pg_disks *d = arg;
@@ -211,10 +237,8 @@ static void on_call(void *arg, uint32_t events)
 	}
 	if (!d->snap && snap_open(d->p->params.rootfd, d->p->params.store, SNAP_READ, &d->snap, NULL) == 0)
 		disks_set_snap(d->disks, d->snap);
-	a->code = answer(d, a);
-	if (a->code < 0 && !*a->e.msg)
-		err_set(&a->e, a->code, "disk: %s", err_name(a->code));
-	put(d->from[1], a); /* may wait for the loop, which never waits for us */
+	d->making_room = a;
+	serve(d);
 }
 
 static void *run(void *arg)

@@ -580,6 +580,102 @@ static void test_deep_alone(void **state)
 	assert_in_range(own(f, "m", DISK_LAYERS_MAX), 50, 199); /* what was overwritten goes when layers meet */
 }
 
+/* A full stack of layers of a MiB each, all the machine's alone or all of snapshots. */
+static struct disk *make_full(struct fix *f, bool alone)
+{
+	AUTO_FREE uint8_t *mib = malloc(1 << 20);
+	struct disk_origin o = { .base = "img", .base_fd = f->base };
+	struct disk *k;
+	char s[16];
+
+	assert_non_null(mib);
+	assert_int_equal(disk_create(f->d, "big", 128ull << 20, 0, &o, &f->e), 0);
+	assert_int_equal(disk_open(f->d, "big", &k, &f->e), 0);
+	for (unsigned g = 0; g < DISK_LAYERS_MAX - 1; g++) {
+		memset(mib, (int)g + 1, 1 << 20);
+		assert_int_equal(disk_write(k, mib, (uint64_t)g << 20, 1 << 20, &f->e), 0);
+		snprintf(s, sizeof(s), "s%u", g);
+		assert_int_equal(disk_freeze(f->d, "big", s, &f->e), 0);
+		if (alone)
+			assert_int_equal(disk_remove(f->d, s, &f->e), 0);
+	}
+	assert_int_equal(stack_find(f->d, "big")->nlayers, DISK_LAYERS_MAX);
+	return k;
+}
+
+static void expect_mibs(struct disk *k)
+{
+	uint8_t got[B];
+
+	for (unsigned g = 0; g < DISK_LAYERS_MAX - 1; g++) {
+		assert_int_equal(disk_read(k, got, ((uint64_t)g << 20) + 77 * B, B, NULL), 0);
+		assert_int_equal(got[0], g + 1);
+		assert_int_equal(got[B - 1], g + 1);
+	}
+}
+
+/* Room for a top is made in steps of a MiB; whatever is read and written in between is right. */
+static void test_room_in_steps(void **state)
+{
+	struct fix *f = *state;
+
+	for (int alone = 0; alone < 2; alone++) {
+		struct disk *k = make_full(f, alone);
+		struct stack *s = stack_find(f->d, "big");
+		unsigned steps = 0;
+		uint8_t x = 0;
+		int r;
+
+		assert_int_equal(disk_make_room(f->d, "none", &f->e), 0);
+		while ((r = disk_make_room(f->d, "big", &f->e)) == 1) {
+			steps++;
+			assert_non_null(s->join);
+			assert_int_equal(s->nlayers, DISK_LAYERS_MAX);
+			expect_mibs(k);
+			x = (uint8_t)(100 + steps);
+			assert_int_equal(disk_write(k, &x, 100ull << 20, 1, &f->e), 0);
+		}
+		assert_int_equal(r, 0);
+		assert_int_equal(s->nlayers, DISK_LAYERS_MAX - 1);
+		assert_null(s->join);
+		assert_in_range(steps, 1, 16); /* a layer, or two into a new one */
+		assert_int_equal(disk_make_room(f->d, "big", &f->e), 0);
+		expect_mibs(k);
+		/* Full again: its writes do it, a step each. */
+		assert_int_equal(disk_freeze(f->d, "big", "last", &f->e), 0);
+		for (unsigned n = 0; s->nlayers == DISK_LAYERS_MAX; n++) {
+			assert_true(n < 64);
+			assert_int_equal(disk_write(k, &x, (101ull << 20) + n, 1, &f->e), 0);
+		}
+		expect_mibs(k);
+		/* Given up in the middle: nothing is left of it, and nothing is lost. */
+		assert_int_equal(disk_freeze(f->d, "big", "other", &f->e), 0);
+		assert_int_equal(disk_make_room(f->d, "big", &f->e), 1);
+		disk_close(k);
+		f->d = disks_close(f->d);
+		assert_int_equal(disks_open(f->dir.fd, NULL, &f->d, &f->e), 0);
+		assert_int_equal(disk_open(f->d, "big", &k, &f->e), 0);
+		assert_int_equal(stack_find(f->d, "big")->nlayers, DISK_LAYERS_MAX);
+		expect_mibs(k);
+		/* A freeze that finds it under way ends it. */
+		assert_int_equal(disk_make_room(f->d, "big", &f->e), 1);
+		assert_int_equal(disk_freeze(f->d, "big", "third", &f->e), 0);
+		assert_null(stack_find(f->d, "big")->join);
+		expect_mibs(k);
+		disk_close(k);
+		assert_int_equal(disk_remove(f->d, "big", &f->e), 0);
+		for (unsigned g = 0; g < DISK_LAYERS_MAX; g++) {
+			char name[16];
+
+			snprintf(name, sizeof(name), "s%u", g);
+			assert_int_equal(disk_remove(f->d, name, &f->e), 0);
+		}
+		assert_int_equal(disk_remove(f->d, "last", &f->e), 0);
+		assert_int_equal(disk_remove(f->d, "other", &f->e), 0);
+		assert_int_equal(disk_remove(f->d, "third", &f->e), 0);
+	}
+}
+
 /* -- what the snapstore gets and gives --------------------------------------------------------------------------- */
 
 static void close_files(struct disk_files *s)
@@ -834,6 +930,7 @@ int main(void)
 		T(test_deep_alone),
 		T(test_snapshot_files),
 		T(test_snapshot_files_joined),
+		T(test_room_in_steps),
 		T(test_stored),
 		T(test_from_store),
 		T(test_without_a_snapstore),

@@ -22,7 +22,7 @@ static unsigned layer_files(const struct disks *d, const struct disk_dir *dir)
 }
 
 #define SEEDS	  200u
-#define STEPS	  60u
+#define STEPS	  80u
 #define MACHINES  3u
 #define SNAPSHOTS 5u
 /* What is between the two areas is zeros, in the base, too; chunks meet inside the second. */
@@ -194,6 +194,23 @@ static void do_join(struct world *w, unsigned i)
 	assert_int_equal(k->nlayers, r == 0 ? n - 1 : n);
 }
 
+/* A join that is under way while other things happen; of a snapshot's stack, too. */
+static void do_join_step(struct world *w, unsigned i)
+{
+	struct stack *k = stack_find(w->d, pick(w, 3) ? name('m', i) : name('s', pick(w, SNAPSHOTS)));
+	struct err e = { 0 };
+	unsigned n;
+	int r;
+
+	if (!k || k->nlayers < 4)
+		return;
+	n = k->nlayers;
+	r = stack_join_step(w->d, k, &e);
+	assert_true(r == 1 || r == 0 || r == -EMLINK);
+	assert_int_equal(k->nlayers, r == 0 ? n - 1 : n);
+	assert_int_equal(k->join != NULL, r == 1);
+}
+
 static void do_restart(struct world *w)
 {
 	for (unsigned i = 0; i < MACHINES; i++)
@@ -204,7 +221,7 @@ static void do_restart(struct world *w)
 
 static void step(struct world *w)
 {
-	unsigned i = pick(w, MACHINES), what = pick(w, 20);
+	unsigned i = pick(w, MACHINES), what = pick(w, 26);
 
 	if (what < 7)
 		do_write(w, i);
@@ -220,6 +237,8 @@ static void step(struct world *w)
 		do_fork(w, i);
 	else if (what < 19)
 		do_join(w, i);
+	else if (what < 25)
+		do_join_step(w, i);
 	else
 		do_restart(w);
 }
@@ -298,6 +317,8 @@ static void test_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_model) };
+
+	join_step_blocks = 1; /* so that small layers need several */
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

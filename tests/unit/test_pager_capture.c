@@ -14,6 +14,7 @@
 
 #include "base/fd.h"
 #include "base/wire.h"
+#include "snapstore/disk/disk.h"
 #include "snapstore/pager/bits.h"
 
 #define PAGES 1030u
@@ -597,6 +598,17 @@ static void test_the_disk_is_frozen_with_the_memory(void **state)
 	assert_int_equal(capture_with(m.id, uuid[1], m.disk), 0);
 	assert_int_equal(rig_ask_str(&rig, PAGER_FORGET, uuid[1]), 0);
 	assert_int_equal(disk_ask(PAGER_DISK_STAT, uuid[1], &y), -ENOENT);
+	/* So often that layers have to be joined. */
+	for (unsigned i = 0; i < 70; i++) {
+		char from[SNAP_UUID_LEN + 1], to[SNAP_UUID_LEN + 1];
+
+		rig_uuid(100 + i, from);
+		rig_uuid(101 + i, to);
+		assert_int_equal(rig_snapshot(&rig, &m, i ? from : uuid[0], to, &y), 0);
+		rig_close(&y);
+	}
+	assert_int_equal(disk_ask(PAGER_DISK_STAT, m.id, &y), 0);
+	assert_int_equal(y.data[8], DISK_LAYERS_MAX); /* u64 bytes, u32 layers */
 	buf_fini(&b);
 	rig_machine_free(&m);
 }
