@@ -68,9 +68,9 @@ check-san: teststore ## the same under address and undefined-behaviour sanitizer
 .PHONY: san-programs
 san-programs: all $(TEST_UNIT) $(TEST_FUZZ)
 
-TSAN_UNIT := $(filter test_loop test_pool test_waitq test_log test_stored,$(UNIT))
+TSAN_UNIT := $(filter test_loop test_pool test_waitq test_log test_stored test_nbd test_pager_fault test_pager_capture test_pager_prog,$(UNIT))
 .PHONY: check-tsan
-check-tsan: ## what threads share (loop, pool, log) under the thread sanitizer
+check-tsan: ## what threads share (loop, pool, log, pager, block server, store) under the thread sanitizer
 	$(Q)$(MAKE) --no-print-directory CONFIG=tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))
 	$(Q)TSAN_OPTIONS=halt_on_error=1 $(RUNNER) -l tsan $(addprefix build/tsan/unit/,$(TSAN_UNIT))
 
