@@ -226,8 +226,10 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 		right = stands_on(s, of);
 	if (code != -EPIPE)
 		doubt_ends(s);
-	if (code == -ENOENT || !s->link || s->gone) {
-		sandbox_unref(s); /* it booted cold, and was never snapshotted */
+	/* It booted cold, and was never snapshotted. A capture that failed may have asked for its memory, which is all
+	 * its own: the next one asks again. */
+	if (code == -ENOENT || !s->link || s->gone || (right && !has_template)) {
+		sandbox_unref(s);
 		return;
 	}
 	if (!right) {
@@ -244,7 +246,7 @@ static void on_memory_again(void *arg, int code, const char *words, struct wire_
 	*g = (struct again){ s, base, bytes, { -1, take_fd(&m->fds[0]), take_fd(&m->fds[1]) } };
 	if (has_uffd)
 		g->fds[0] = take_fd(&m->fds[2 + has_template]);
-	if (!has_template || adopt_template(s->reg, s->template, bytes, m->fds[2], on_adopted, g) < 0)
+	if (adopt_template(s->reg, s->template, bytes, m->fds[2], on_adopted, g) < 0)
 		attach_again(g);
 }
 

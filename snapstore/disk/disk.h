@@ -53,10 +53,10 @@ int disk_create(struct disks *d, const char *id, uint64_t bytes, uint64_t limit_
 /* The snapshot's stack from the snapstore (its files went, or it was never here): base and one map. */
 int disk_create_from_store(struct disks *d, const char *snapshot, uint64_t bytes, const struct disk_origin *base,
 			   const struct snap_digest *root, struct err *e);
-/* A stack of DISK_LAYERS_MAX layers has no room for another top: disk_freeze() joins two of it first, which may copy up to
- * a GiB, unless writes since it was full have done that. This does it before, in steps of about a MiB. 1: call it again,
- * with whatever has come in between. 0: there is room (or no such stack). Errors: -ENOSPC; -EMLINK too deep to join;
- * -EBADMSG. */
+/* A stack of DISK_LAYERS_MAX layers has no room for another top: disk_freeze() joins two of it first, which may copy up
+ * to a GiB, unless writes since it was full have done that. This does it before, in steps of about a MiB. 1: call it
+ * again, with whatever has come in between. 0: there is room (or no such stack). Errors: -ENOSPC; -EMLINK too deep to
+ * join; -EBADMSG. */
 int disk_make_room(struct disks *d, const char *id, struct err *e);
 /* Freeze: @snapshot becomes a stack of @id's layers, @id goes on above. Nothing may be under way on @id (the machine is
  * paused). Constant time. -EEXIST, -ENOENT, -ENOSPC, -EMLINK too deep to join. On failure nothing has changed. */

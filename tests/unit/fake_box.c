@@ -190,7 +190,7 @@ static int memory_answer(struct box *x, bool again, struct buf *b, int fds[4], s
 		return -ENOENT;
 	wire_put_u64(b, 0x7f0000000000);
 	if (again)
-		wire_put_u64(b, 256u << 20);
+		wire_put_u64(b, x->template ? 256u << 20 : 0);
 	wire_put_u8(b, x->template && !fakes.no_uffd);
 	if (again)
 		wire_put_str(b, x->snapshot);

@@ -274,6 +274,31 @@ static void test_a_fresh_pager_is_told_all(void **state)
 	assert_says(sandbox_error(f), "could not hand over its memory");
 }
 
+/* The first capture of a machine that booted cold fails after its memory was asked for, and the pager is another one
+ * then: there is nothing to hand over yet. */
+static void test_cold_and_known(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+	struct err e = { 0 };
+
+	fakes.refuse[FAKE_PAGER][PAGER_CAPTURE_BEGIN] = -EIO;
+	assert_int_equal(job_result(w, begin_snapshot(s, "one", &e), &e), -EIO);
+	fakes_obey();
+	assert_true(fakes_have(FAKE_MACHINES, s->machine));
+	fakes_lose(FAKE_PAGER);
+	fakes.trace[0] = '\0';
+	fakes_up(FAKE_PAGER, true);
+	spin(w);
+	assert_true(fakes_traced("B:MEMORY_AGAIN "));
+	assert_false(fakes_traced("P:ATTACH "));
+	assert_int_equal(sandbox_status(s), SBX_READY);
+	assert_false(s->attached);
+	take_ready(w, s, "one");
+	assert_true(fakes_traced("B:MEMORY P:ATTACH P:CAPTURE_BEGIN "));
+	assert_true(s->attached);
+}
+
 /* The pager dies before it has answered the ATTACH: its successor gets the machine, which goes on. */
 static void test_lost_before_it_took_the_memory(void **state)
 {
@@ -414,6 +439,7 @@ int main(void)
 		T(test_a_daemon_killed_around_the_rebase),
 		T(test_memory_of_nobody_knows_what),
 		T(test_a_fresh_pager_is_told_all),
+		T(test_cold_and_known),
 		T(test_lost_before_it_took_the_memory),
 		T(test_a_page_that_cannot_be_read_ends_its_machine),
 		T(test_a_start_waits_for_the_pager),

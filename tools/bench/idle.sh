@@ -65,7 +65,20 @@ for ((i = 1; i <= SANDBOXES; i++)); do
 done
 
 say "$SANDBOXES sandboxes, left alone"
-sleep 8 # boots and what they leave to be done come to rest
+# Boots, and what they leave to be done, come to rest. Guests write their disks for half a minute after it (journal, dirty pages): that wakes the
+# block server, and is their doing. The pager is at rest when nothing has woken it for ten seconds.
+at_rest() {
+	local seen
+
+	seen=$(wakeups "$PAGER")
+	sleep 10
+	[ "$(wakeups "$PAGER")" = "$seen" ]
+}
+rested=
+for ((i = 0; i < 12; i++)); do
+	at_rest && rested=yes && break
+done
+line fact rested "${rested:-no, after two minutes}"
 
 line cell idle.memory.daemon bytes "anonymous memory of crucibled with $SANDBOXES idle sandboxes"
 line sample idle.memory.daemon crucible "$(anonymous "$DAEMON")"
