@@ -300,9 +300,9 @@ static const char *in_table(const struct net_cidr *c, const struct net_reach *re
 	return NULL;
 }
 
-const char *net_cidr_refused(const struct net_cidr *given, const struct net_reach *reach)
+const char *net_cidr_refused(const struct net_cidr *range, const struct net_reach *reach)
 {
-	struct net_cidr c = *given, inner;
+	struct net_cidr c = *range, inner;
 	bool single = c.bits == bits_of(c.addr.family);
 	const char *why;
 

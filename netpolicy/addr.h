@@ -44,10 +44,12 @@ struct net_reach {
  * "documentation", "reserved", "the host's own", "translated" (64:ff9b::/96, 2002::/16 whose inner address is refused),
  * ... An opened range opens whatever lies in it but loopback, unspecified, multicast, broadcast, link-local
  * (169.254/16, fe80::/10: cloud metadata) and the host's own, which stay refused unless the opened range names exactly
- * that one address (/32 or /128). Refused: DESIGN.md's list, v4 and v6. */
+ * that one address (/32 or /128). So do the addresses of clouds' metadata that lie elsewhere ("cloud metadata").
+ * Refused: DESIGN.md's list, v4 and v6; of v6 all that is not 2000::/3, too. */
 const char *net_addr_refused(const struct net_addr *a, const struct net_reach *reach);
-/* The same for all of a range: why some of it is refused, or NULL. */
-const char *net_cidr_refused(const struct net_cidr *c, const struct net_reach *reach);
+/* The same for all of a range: why some of it is refused, or NULL. The host's own addresses in it do not count, unless
+ * it is one of them: they are refused when they are dialed. */
+const char *net_cidr_refused(const struct net_cidr *range, const struct net_reach *reach);
 
 /* The host's own addresses (getifaddrs), malloc'd. */
 int net_own_addresses(struct net_addr **ret, size_t *ret_n, struct err *e);

@@ -17,10 +17,10 @@ FUZZ += $(net_FUZZ)
 $(foreach f,$(net_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := netpolicy base))
 fuzz_net_dns_PKGS := ldns
 
-relay_UNIT := test_net_relay test_net_relay_in test_net_relay_tls
+relay_UNIT := test_net_relay test_net_relay_in test_net_relay_tls test_net_relay_figures
 UNIT += $(relay_UNIT)
 $(foreach t,$(relay_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c relay_rig.c))\
-	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := json-c libcrypto))
+	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := libcrypto))
 
 # The resolver against servers that are the test; whoever links resolver.c needs libldns.
 resolver_UNIT := test_net_resolver test_net_resolver_up test_net_resolver_tcp

@@ -21,7 +21,8 @@
  * two labels unless it is one that root's upstream knows (single labels are allowed). Refused with words that name the
  * rule and the way out (-EINVAL): a bare "*", a star anywhere but as the whole first label, "*.com" (a star below one
  * label only), names of digits that look like addresses (1.2.3, 0x7f.1), a port of 0 or beyond 65535, ranges that
- * net_cidr_refused() refuses, unknown presets; -E2BIG: more than NET_RULES_MAX or NET_LIST_MAX. */
+ * net_cidr_refused() refuses, unknown presets, localhost, labels that begin or end with '-'; -E2BIG: more than
+ *NET_RULES_MAX or NET_LIST_MAX. */
 struct net_policy;
 
 /* Lines with '\n'; blanks around them, empty lines and lines that begin with '#' are dropped; duplicates are one. An
@@ -31,8 +32,9 @@ int net_policy_parse(const char *text, size_t len, const struct net_reach *reach
 /* One rule; writes its one form ("Example.COM." -> "example.com") into @out. -EINVAL */
 int net_rule_normal(const char *rule, size_t len, const struct net_reach *reach, char *out, size_t cap, struct err *e);
 struct net_policy *net_policy_ref(struct net_policy *p);
-struct net_policy *net_policy_unref(struct net_policy *p);	  /* NULL is fine; returns NULL */
-int net_policy_text(const struct net_policy *p, struct buf *out); /* one rule a line, as they were given; -ENOMEM */
+struct net_policy *net_policy_unref(struct net_policy *p); /* NULL is fine; returns NULL */
+/* One rule a line, in the order in which they were given, each in its one form. -ENOMEM, -EFBIG */
+int net_policy_text(const struct net_policy *p, struct buf *out);
 bool net_policy_empty(const struct net_policy *p);
 
 /* May this name be resolved? By a rule of a name with any port; @name: any case, with or without the last dot. */
@@ -55,6 +57,6 @@ struct net_port {
 /* -EINVAL with words: no port, 0, beyond 65535, udp (there is none), a host name; -EEXIST: the same address and host
  * port twice; -E2BIG: more than NET_PORTS_MAX. */
 int net_ports_parse(const char *text, size_t len, struct net_port out[NET_PORTS_MAX], size_t *ret_n, struct err *e);
-int net_port_text(const struct net_port *p, char *out, size_t cap); /* "127.0.0.1:8080:80/tcp" */
+int net_port_text(const struct net_port *p, char *out, size_t cap); /* "127.0.0.1:8080:80/tcp"; -ENOSPC */
 
 #endif

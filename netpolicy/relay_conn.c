@@ -28,8 +28,13 @@
 
 #include "base/fd.h"
 
-/* Bytes that a socket may hold beyond what is on its way: a target that does not read costs little memory. */
+/* Bytes that wait in a socket to be sent: a target that does not read costs little memory. */
 #define UNSENT_BYTES (128 * 1024)
+/* The kernel lets buffers grow, to megabytes each where the bytes come fast. Only for so many connections of a sandbox
+ * at once; those that are opened beyond that have small ones, so that a guest that stops reading all of them does not
+ * fill the host's memory. */
+#define WIDE_CONNECTIONS 16u
+#define NARROW_BYTES	 (64 * 1024) /* the kernel takes that twice, for its own needs */
 
 static struct relay_side *accepted(struct relay_conn *c)
 {
@@ -221,10 +226,10 @@ static void turn(struct relay_conn *c, struct relay_side *s, uint32_t events)
 		relay_conn_end(c, strerror(-rc));
 }
 
-static void set(int fd, int option, int value)
+static void set(int fd, int level, int option, int value)
 {
 	/* Without it things are slower, or larger: no reason to end a connection. */
-	(void)setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
+	(void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
 static void opened(struct relay_conn *c)
@@ -232,8 +237,12 @@ static void opened(struct relay_conn *c)
 	const int fds[] = { c->guest.fd, c->far.fd };
 
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-		set(fds[i], TCP_NODELAY, 1);
-		set(fds[i], TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+		set(fds[i], IPPROTO_TCP, TCP_NODELAY, 1);
+		set(fds[i], IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT_BYTES);
+		if (c->r->stat.open > WIDE_CONNECTIONS) {
+			set(fds[i], SOL_SOCKET, SO_RCVBUF, NARROW_BYTES);
+			set(fds[i], SOL_SOCKET, SO_SNDBUF, NARROW_BYTES);
+		}
 	}
 	c->state = RELAY_OPEN;
 	c->r->stat.opened++;

@@ -159,16 +159,14 @@ static void replace(struct relay *r, struct relay_port **list, const struct net_
 
 int relay_set_ports(struct relay *r, const struct net_port *ports, const int *fds, size_t n, struct err *e)
 {
-	struct relay_port **list = NULL;
-	size_t done = 0, i;
-	int rc = 0;
+	/* One more, so that an empty list is one, too. */
+	struct relay_port **list = calloc(n + 1, sizeof(struct relay_port *));
+	int rc = list ? 0 : -ENOMEM;
+	size_t done = 0;
 
-	if (n > 0) {
-		list = calloc(n, sizeof(struct relay_port *));
-		if (!list)
-			rc = err_set(e, -ENOMEM, "ports: no memory");
-	}
-	for (i = 0; i < n; i++) {
+	if (rc < 0)
+		err_set(e, rc, "ports: no memory");
+	for (size_t i = 0; i < n; i++) {
 		int fd = fds[i];
 
 		if (rc == 0) {
@@ -178,7 +176,7 @@ int relay_set_ports(struct relay *r, const struct net_port *ports, const int *fd
 		fd_close(&fd);
 	}
 	if (rc < 0) {
-		for (i = 0; i < done; i++)
+		for (size_t i = 0; i < done; i++)
 			if (!list[i]->kept)
 				port_free(list[i]);
 		unkeep(r->ports, r->nports);

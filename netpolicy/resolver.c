@@ -356,6 +356,7 @@ void resolver_set_upstreams(struct resolver *r, const struct resolver_upstream *
 {
 	r->nup = n < RESOLVER_UPSTREAMS_MAX ? n : RESOLVER_UPSTREAMS_MAX;
 	r->first = 0;
+	r->up_set++;
 	memset(r->up, 0, sizeof(r->up));
 	for (size_t i = 0; i < r->nup; i++)
 		r->up[i] = up[i];

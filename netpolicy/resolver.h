@@ -4,13 +4,16 @@
  * nothing blocks.
  *
  * For an allowed name: A and AAAA go upstream (a random id and a random source port each; UDP, and TCP when the answer
- * is truncated; each upstream server in turn, 2 s, three tries). From the answer only A and AAAA that the client's
- * `refused` does not refuse are passed on, CNAMEs on the way to them too; the names are remembered by `on_address`
- * before the guest gets the answer. If all addresses were refused: NXDOMAIN. HTTPS and SVCB: an empty answer
- * (NOERROR), never sent (hints and encrypted hellos). Other types of an allowed name: empty answer, never sent.
- * Denied names: NXDOMAIN at once. PTR and the like: denied. More than one question, a class but IN, an opcode but
- * QUERY: NOTIMP or FORMERR. The guest's EDNS size counts (512 without; at most 1232 over UDP): what is larger has the
- * TC bit, and comes over TCP. `localhost` is NXDOMAIN. Upstream failures: SERVFAIL.
+ * is truncated; each upstream server in turn, the one that answered last first; 2 s a try, three tries or one a
+ * server). From the answer only A and AAAA that the client's `refused` does not refuse are passed on, CNAMEs on the way
+ * to them too; the names are remembered by `on_address` before the guest gets the answer. If all addresses were
+ * refused: NXDOMAIN. HTTPS and SVCB: an empty answer (NOERROR), never sent (hints and encrypted hellos). Other types of
+ * an allowed name: empty answer, never sent. Denied names: NXDOMAIN at once. PTR and the like: denied. More than one
+ * question, a class but IN, an opcode but QUERY: NOTIMP or FORMERR. The guest's EDNS size counts (512 without; at most
+ * 1232 over UDP): what is larger has the TC bit, and comes over TCP. `localhost` is NXDOMAIN. Upstream failures:
+ * SERVFAIL. What is asked upstream is made anew in lower case: nothing else of a guest's message leaves the host. A
+ * question that is repeated while it is under way is not sent again. At most 256 addresses and 16 CNAMEs of an answer
+ * are passed on; an AAAA with an IPv4 address in it never is.
  *
  * Limits of each client: RESOLVER_QPS questions a second with a burst of twice that (beyond: REFUSED), RESOLVER_PENDING
  * under way, RESOLVER_TCP connections, each closed after 10 s of silence. */
@@ -47,6 +50,7 @@ struct resolver_event {		      /* one question, when it is answered */
 	const struct net_addr *addrs; /* what the guest was given */
 	size_t naddrs;
 };
+/* None of these may free the client. */
 struct resolver_ops {
 	bool (*allows)(void *arg, const char *name);		     /* normal form */
 	const char *(*refused)(void *arg, const struct net_addr *a); /* as net_addr_refused() */

@@ -11,6 +11,7 @@ struct resolver {
 	struct loop *loop;
 	struct resolver_upstream up[RESOLVER_UPSTREAMS_MAX];
 	size_t nup;
+	unsigned up_set;  /* counts resolver_set_upstreams() */
 	size_t first;	  /* the server that answered last: it is asked first */
 	uint64_t try_ns;  /* how long one server has for one try; tests shorten these two */
 	uint64_t idle_ns; /* how long a guest's connection may be silent */
@@ -44,7 +45,7 @@ void resolver_forget_conn(struct resolver_client *c, const struct guest_conn *co
 
 /* -- resolver_tcp.c ---------------------------------------------------------------------------------------------- */
 
-void guest_conn_new(struct resolver_client *c, int fd);
+void guest_conn_new(struct resolver_client *c, int taken); /* a descriptor */
 void guest_conn_end(struct guest_conn *g);
 /* One question of this connection went on its way (+1), or has ended (-1). */
 void guest_conn_pending(struct guest_conn *g, int by);

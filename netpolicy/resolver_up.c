@@ -28,6 +28,7 @@ struct up_query {
 	struct resolver *r;
 	struct resolver_upstream up[RESOLVER_UPSTREAMS_MAX]; /* those of when it was asked */
 	size_t nup, first;
+	unsigned up_set;
 	size_t tries; /* begun */
 	const struct dns_question *q;
 	up_fn *fn;
@@ -109,7 +110,7 @@ static void on_answer(struct up_query *u, const struct dns_answer *a)
 	switch (a->rcode) {
 	case DNS_NOERROR:
 	case DNS_NXDOMAIN:
-		if (u->r->nup == u->nup && memcmp(u->r->up, u->up, sizeof(u->up)) == 0)
+		if (u->r->up_set == u->up_set)
 			u->r->first = (size_t)(server_of(u) - u->up);
 		finish(u, a);
 		return;
@@ -315,6 +316,7 @@ int up_ask(struct resolver *r, const struct dns_question *q, up_fn *fn, void *ar
 	memcpy(u->up, r->up, sizeof(u->up));
 	u->nup = r->nup;
 	u->first = r->first;
+	u->up_set = r->up_set;
 	u->q = q;
 	u->fn = fn;
 	u->arg = arg;

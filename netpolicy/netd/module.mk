@@ -11,3 +11,18 @@ crucible-netd_SRCS := netpolicy/netd/main.c
 crucible-netd_LIBS := netd netpolicy base
 crucible-netd_PKGS := $(netd_PKGS)
 $(eval $(call syscalls_rule,netd,netpolicy/netd,netpolicy/netd/main.c))
+
+# They run the program. test_netd_guest: with the real topology, and a guest with the kernel's own stack.
+netd_UNIT := test_netd test_netd_guest
+UNIT += $(netd_UNIT)
+$(foreach t,$(netd_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c netd_rig.c netd_dns.c))\
+	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := $(netd_PKGS) libssl libcrypto))
+$(addprefix $(B)/unit/,$(netd_UNIT)): | $(B)/libexec/crucible-netd
+test_netd_guest_SRCS += tests/unit/net_guest.c
+test_netd_guest_LIBS := nettopology netpolicy base
+test_netd_guest_PKGS += $(nettopology_PKGS)
+
+FUZZ += fuzz_netd
+fuzz_netd_SRCS := tests/fuzz/fuzz_netd.c
+fuzz_netd_LIBS := netd netpolicy base
+fuzz_netd_PKGS := $(netd_PKGS)

@@ -70,12 +70,13 @@ static int parse_ports(struct wire_rd *r, struct netd_request *q, size_t *ret_nf
 		wire_str(r, port, sizeof(port));
 		q->has_fd[i] = wire_u8(r) != 0;
 		nfds += q->has_fd[i];
+		r->bad |= strchr(port, '\n') != NULL; /* two in one */
 		code = r->bad ? -EBADMSG : buf_addf(&list, "%s\n", port);
 	}
 	if (code == 0)
 		code = net_ports_parse((const char *)list.data, list.len, q->ports, &q->nports, e);
 	buf_fini(&list);
-	if (code == 0 && q->nports != n) /* an empty one, or two in one */
+	if (code == 0 && q->nports != n) /* an empty one */
 		code = -EBADMSG;
 	*ret_nfds = nfds;
 	return code;

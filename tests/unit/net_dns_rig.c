@@ -308,7 +308,7 @@ static int socket_at(int type, uint16_t port, struct sockaddr_storage *ret)
 /* UDP and TCP at the same port. */
 static void up_init(struct rig *g, struct rig_up *u)
 {
-	struct sockaddr_storage at;
+	struct sockaddr_storage at = { 0 };
 
 	u->rig = g;
 	u->conn = u->tcp = -1;

@@ -440,6 +440,22 @@ static void test_recheck_of_what_is_dialed(void **state)
 
 /* -- limits -------------------------------------------------------------------------------------------------------- */
 
+/* Bytes that the kernel may keep for the newest connection; those of its first ones grow. */
+static int buffers_of_the_newest(void)
+{
+	const int options[] = { SO_RCVBUF, SO_SNDBUF }, fds[] = { rig.relay->last->guest.fd, rig.relay->last->far.fd };
+	int sum = 0;
+
+	for (size_t i = 0; i < 4; i++) {
+		int v = 0;
+		socklen_t len = sizeof(v);
+
+		assert_int_equal(getsockopt(fds[i / 2], SOL_SOCKET, options[i % 2], &v, &len), 0);
+		sum += v;
+	}
+	return sum;
+}
+
 static void test_the_most_connections(void **state)
 {
 	int guest[RELAY_CONNECTIONS_MAX + 1], far[RELAY_CONNECTIONS_MAX + 1];
@@ -448,6 +464,8 @@ static void test_the_most_connections(void **state)
 	(void)state;
 	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++)
 		join(&guest[i], &far[i]);
+	rig_echo(&rig, guest[RELAY_CONNECTIONS_MAX - 1], far[RELAY_CONNECTIONS_MAX - 1]);
+	assert_in_range(buffers_of_the_newest(), 1, 512 * 1024);
 	guest[RELAY_CONNECTIONS_MAX] = rig_dial(INSIDE, THERE, PORT);
 	assert_int_equal(rig_read(&rig, guest[RELAY_CONNECTIONS_MAX], &c, 1), -ECONNRESET);
 	assert_event(1, "refused", "too many connections");
@@ -458,6 +476,8 @@ static void test_the_most_connections(void **state)
 	assert_event(2, "ended", "");
 	join(&guest[7], &far[7]);
 	rig_echo(&rig, guest[7], far[7]);
+	rig_talk(&rig, guest[400], far[400], MIB); /* a narrow one */
+	guest[400] = far[400] = -1;
 	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++) {
 		fd_close(&guest[i]);
 		fd_close(&far[i]);

@@ -19,6 +19,7 @@
 #define NSEC_PER_S  1000000000ull
 #define FLAG_BYTE   2 /* of a header: QR and opcode */
 #define COUNT_BYTES 4
+#define OPT_BYTES   11
 
 static struct rig_reply reply;
 
@@ -424,6 +425,11 @@ static void test_edns(void **state)
 	q[len - 5] = 1; /* the version */
 	expect_rcode(g, q, len, DNS_BADVERS);
 	assert_true(reply.edns);
+	/* two OPT records */
+	len = rig_question(q, 7, "example.com", DNS_A, 4096);
+	memcpy(q + len, q + len - OPT_BYTES, OPT_BYTES);
+	q[11] = 2;
+	expect_rcode(g, q, len + OPT_BYTES, DNS_FORMERR);
 	/* an OPT record that ends early */
 	len = rig_question(q, 7, "example.com", DNS_A, 4096);
 	expect_rcode(g, q, len - 1, DNS_FORMERR);
@@ -508,7 +514,7 @@ static void test_source_address(void **state)
 	struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	struct sockaddr_storage from = { 0 }, to = { 0 };
 	socklen_t len = sizeof(at);
-	struct sockaddr_in got;
+	struct sockaddr_in got = { 0 };
 	socklen_t got_len = sizeof(got);
 	uint8_t q[512], in[512];
 
