@@ -87,8 +87,10 @@ static void close_at_netd(struct sandbox *s)
 	net_ports_forget_netd(s);
 	ask_init(&a);
 	ask_str(&a, s->uuid);
-	if (ask_netd(s->reg, NETD_CLOSE, &a, on_closed, sandbox_ref(s)) < 0)
-		sandbox_unref(s); /* away: when it is back it is asked for what it has (netpeer.c) */
+	if (ask_netd(s->reg, NETD_CLOSE, &a, on_closed, sandbox_ref(s)) == 0)
+		return;
+	s->reg->netd_sweep = true; /* it is asked for what it has, and closes what is nobody's (netpeer.c) */
+	sandbox_unref(s);
 }
 
 /* It cannot be had. The sandbox may have gone down on return. */
@@ -126,7 +128,7 @@ static bool answered(struct sandbox *s, int code)
 	struct sandbox_net *n = &s->net;
 	bool wanted = !n->dropped && n->state == NET_OPENING;
 
-	n->asked = n->dropped = false;
+	n->asked = n->asked_netd = n->dropped = false;
 	if (wanted && code != -EPIPE)
 		return true;
 	if (code == -EPIPE)
@@ -139,6 +141,7 @@ static bool answered(struct sandbox *s, int code)
 static void sent(struct sandbox *s, int code, const char *what)
 {
 	s->net.asked = code == 0;
+	s->net.asked_netd &= code == 0;
 	if (code == 0)
 		return;
 	sandbox_unref(s); /* the request's */
@@ -146,6 +149,13 @@ static void sent(struct sandbox *s, int code, const char *what)
 		step(s); /* netd is gone: waits for it */
 	else
 		broken(s, code, what, strerror(-code));
+}
+
+/* Ask netd for the next step. */
+static void netd_step(struct sandbox *s, int type, struct ask *a, ask_fn *fn, const char *what)
+{
+	s->net.asked_netd = true;
+	sent(s, ask_netd(s->reg, type, a, fn, sandbox_ref(s)), what);
 }
 
 /* -- steps: the namespace and netd ------------------------------------------------------------------------------- */
@@ -181,7 +191,7 @@ static void hand_over(struct sandbox *s, uint8_t mask, const struct msg *m)
 	ask_u8(&a, mask);
 	for (size_t i = 0; i < m->nfds; i++)
 		ask_fd(&a, m->fds[i]);
-	sent(s, ask_netd(s->reg, NETD_OPEN, &a, on_opened, sandbox_ref(s)), "handing it to crucible-netd");
+	netd_step(s, NETD_OPEN, &a, on_opened, "handing it to crucible-netd");
 }
 
 static void on_namespace(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -263,7 +273,7 @@ static void ask_there(struct sandbox *s)
 	ask_init(&a);
 	ask_str(&a, s->uuid);
 	ask_u8(&a, 0);
-	sent(s, ask_netd(s->reg, NETD_OPEN, &a, on_there, sandbox_ref(s)), "asking crucible-netd");
+	netd_step(s, NETD_OPEN, &a, on_there, "asking crucible-netd");
 }
 
 /* -- steps: list, ports, guest ----------------------------------------------------------------------------------- */
@@ -296,7 +306,7 @@ static void send_allow(struct sandbox *s)
 	ask_init(&a);
 	ask_str(&a, s->uuid);
 	ask_str(&a, s->attrs.net_allow ? s->attrs.net_allow : "");
-	sent(s, ask_netd(s->reg, NETD_ALLOW, &a, on_allowed, sandbox_ref(s)), "net/allow");
+	netd_step(s, NETD_ALLOW, &a, on_allowed, "net/allow");
 }
 
 static void on_ports(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -366,7 +376,7 @@ static void send_ports(struct sandbox *s)
 		ask_str(&a, text);
 		ask_u8(&a, h->sent);
 	}
-	sent(s, ask_netd(s->reg, NETD_PORTS, &a, on_ports, sandbox_ref(s)), "net/ports");
+	netd_step(s, NETD_PORTS, &a, on_ports, "net/ports");
 }
 
 static void on_guest(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
@@ -448,8 +458,12 @@ static void on_patience(void *arg)
 	/* A guest that is paused, or boots, is waited for; what comes of it comes by its own deadlines. */
 	if (s->net.there && !s->net.asked && !s->net.holds_ready)
 		return;
-	if (s->net.asked)
-		s->net.dropped = true;
+	if (s->net.asked_netd) {
+		/* One that hangs would be in every start's way; a fresh one is told all. */
+		log_err("peer=crucible-netd event=no-answer next=killed");
+		machine_kill(s->reg, LAUNCH_UUID_NETD);
+	}
+	s->net.dropped = s->net.asked;
 	broken(s, -ETIMEDOUT, "waiting for the launcher, crucible-netd or its box", "no answer");
 }
 

@@ -189,7 +189,7 @@ static void test_a_start_waits_for_netd(void **state)
 static void test_nobody_waits_for_ever(void **state)
 {
 	struct world *w = *state;
-	struct sandbox *s = new_sandbox(w, "a", &root_user);
+	struct sandbox *s = new_sandbox(w, "a", &root_user), *b;
 	struct err e;
 
 	assert_int_equal(allow(s, "a.test\n", &e), 0);
@@ -199,7 +199,19 @@ static void test_nobody_waits_for_ever(void **state)
 	starts(w, s);
 	until(w, sandbox_status(s) == SBX_FAILED);
 	assert_says(sandbox_error(s), "no answer");
+	/* A netd that hangs is ended, for the sake of all who come later. */
+	fakes.hold[FAKE_NETD][NETD_OPEN] = true;
+	b = new_sandbox(w, "b", &root_user);
+	assert_int_equal(allow(b, "a.test\n", &e), 0);
+	w->fake.hold_net = false;
 	no_delays(false);
+	ask_deadline_ns = 500000000u; /* asked before that */
+	starts(w, b);
+	until(w, sandbox_status(b) == SBX_FAILED);
+	assert_string_equal(w->fake.killed, LAUNCH_UUID_NETD);
+	fakes_answer(FAKE_NETD, NETD_OPEN);
+	gone(w, b);
+	w->fake.hold_net = true;
 	ask_deadline_ns = 1000000000000u;
 	/* The next one goes on when that answer has come. */
 	starts(w, s);
