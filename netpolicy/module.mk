@@ -17,10 +17,16 @@ FUZZ += $(net_FUZZ)
 $(foreach f,$(net_FUZZ),$(eval $(f)_SRCS := tests/fuzz/$(f).c)$(eval $(f)_LIBS := netpolicy base))
 fuzz_net_dns_PKGS := ldns
 
-relay_UNIT := test_net_relay test_net_relay_in test_net_relay_tls test_net_relay_figures
+relay_UNIT := test_net_relay $(addprefix test_net_relay_,tls in limits fault figures)
 UNIT += $(relay_UNIT)
 $(foreach t,$(relay_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c relay_rig.c))\
 	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := libcrypto))
+RELAY_FAULTS := malloc calloc realloc socket accept4 connect getsockname shutdown pipe2 epoll_ctl send recv splice
+UNIT += test_net_relay_tproxy
+test_net_relay_tproxy_SRCS := $(addprefix tests/unit/,test_net_relay_tproxy.c relay_rig.c net_guest.c)
+test_net_relay_tproxy_LIBS := nettopology netpolicy base
+test_net_relay_tproxy_PKGS := libcrypto libnl-3.0 libnl-route-3.0 libnftables
+test_net_relay_fault_LDFLAGS := $(addprefix -Wl$(comma)--wrap=,$(RELAY_FAULTS))
 
 # The resolver against servers that are the test; whoever links resolver.c needs libldns.
 resolver_UNIT := test_net_resolver test_net_resolver_up test_net_resolver_tcp

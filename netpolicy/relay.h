@@ -11,7 +11,11 @@
  * a reset, too. (The guest's connect has succeeded by then: that is TPROXY's nature.)
  *
  * Data moves by splice() through a pipe each way (back-pressure by it; read and write where splice cannot); half-close
- * is passed on, a reset resets the other side. Idle connections are kept (RELAY_IDLE_S). */
+ * is passed on, a reset resets the other side. Idle connections are kept (RELAY_IDLE_S).
+ *
+ * The process ignores SIGPIPE: splice() raises it. A connection holds two descriptors, and up to four more while bytes
+ * are stuck in it; when there are none left, what is accepted waits, and bytes are copied. None of the ops may call
+ * back, but for relay_sockets() in need_sockets and relay_stat() in on_event. */
 #ifndef CRUCIBLE_NETPOLICY_RELAY_H
 #define CRUCIBLE_NETPOLICY_RELAY_H
 
@@ -38,7 +42,8 @@ struct relay_event {		      /* one connection: when it was refused, and when it 
 };
 struct relay_ops {
 	/* May the guest talk to @a:@port? @tls: the name in its hello, or NULL. 0 and the name into @name (NET_NAME_MAX
-	 * + 1 bytes; "" for a range), or -EPERM with a reason. */
+	 * + 1 bytes; "" for a range), or -EPERM with a reason. relay_recheck(): @name holds what the connection was
+	 * allowed by, which may have been resolved long ago; else "". */
 	int (*decide)(void *arg, const struct net_addr *a, uint16_t port, const char *tls, char *name, struct err *e);
 	void (*on_dns)(void *arg, int fd); /* takes @fd */
 	void (*on_event)(void *arg, const struct relay_event *ev);
@@ -46,22 +51,24 @@ struct relay_ops {
 	void (*need_sockets)(void *arg);
 };
 struct relay_stat {
-	uint64_t bytes_out, bytes_in, opened, refused, failed; /* since its start */
-	uint32_t open;
+	uint64_t bytes_out, bytes_in, opened, refused, failed; /* since its start; opened: both sides were connected */
+	uint32_t open;					       /* all that count for RELAY_CONNECTIONS_MAX */
 };
 
 struct relay; /* one sandbox's */
 /* Takes @tcp4 and @tcp6 (listening, transparent; -1: none), also on failure. -ENOMEM, those of loop_add */
 int relay_new(struct loop *l, const struct relay_ops *ops, void *arg, int tcp4, int tcp6, struct relay **ret);
-struct relay *relay_free(struct relay *r); /* every connection is reset; NULL is fine; returns NULL */
+struct relay *relay_free(struct relay *r); /* every connection is reset, with its event; NULL is fine; returns NULL */
 void relay_recheck(struct relay *r);	   /* the policy has changed: open outward connections that it forbids end */
 void relay_stat(const struct relay *r, struct relay_stat *ret);
 
-/* Inward: the ports from now on; what was listened on and is not named any more is closed, and its connections reset.
+/* Inward: the ports from now on; what was listened on and is not named any more is closed, and its connections reset;
+ * those of a port that leads to another port of the guest, too.
  * @fds: bound and listening, one each, taken also on failure; -1: keep the one that is there for this host address and
  * port. -ENOMEM, -ENOENT (none is there); nothing has changed then. */
 int relay_set_ports(struct relay *r, const struct net_port *ports, const int *fds, size_t n, struct err *e);
-/* TCP sockets made in the sandbox's namespace, not connected, IPv4. Takes them. */
+/* TCP sockets made in the sandbox's namespace, not connected, IPv4. Takes them. Clients wait for them for RELAY_DIAL_S;
+ * @n of 0: there are none to be had, who waits is reset, and the next client asks again. */
 void relay_sockets(struct relay *r, const int *fds, size_t n);
 
 #endif

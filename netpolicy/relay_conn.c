@@ -283,9 +283,10 @@ void relay_conn_dial(struct relay_conn *c, int fd)
 bool relay_conn_decide(struct relay_conn *c)
 {
 	struct relay *r = c->r;
-	char name[NET_NAME_MAX + 1] = "";
+	char name[NET_NAME_MAX + 1];
 	struct err e = { 0 };
 
+	memcpy(name, c->name, sizeof(name));
 	if (r->ops.decide(r->arg, &c->addr, c->port, c->has_tls ? c->tls : NULL, name, &e) == 0) {
 		memcpy(c->name, name, sizeof(c->name));
 		return true;

@@ -162,22 +162,19 @@ int relay_set_ports(struct relay *r, const struct net_port *ports, const int *fd
 	/* One more, so that an empty list is one, too. */
 	struct relay_port **list = calloc(n + 1, sizeof(struct relay_port *));
 	int rc = list ? 0 : -ENOMEM;
-	size_t done = 0;
 
 	if (rc < 0)
 		err_set(e, rc, "ports: no memory");
 	for (size_t i = 0; i < n; i++) {
 		int fd = fds[i];
 
-		if (rc == 0) {
+		if (rc == 0)
 			rc = port_for(r, &ports[i], &fd, &list[i], e);
-			done += rc == 0;
-		}
 		fd_close(&fd);
 	}
 	if (rc < 0) {
-		for (size_t i = 0; i < done; i++)
-			if (!list[i]->kept)
+		for (size_t i = 0; list && i < n; i++)
+			if (list[i] && !list[i]->kept)
 				port_free(list[i]);
 		unkeep(r->ports, r->nports);
 		free(list);

@@ -22,6 +22,13 @@ test_netd_guest_SRCS += tests/unit/net_guest.c
 test_netd_guest_LIBS := nettopology netpolicy base
 test_netd_guest_PKGS += $(nettopology_PKGS)
 
+# In its own process, with a clock that is moved.
+UNIT += test_netd_time
+test_netd_time_SRCS := tests/unit/test_netd_time.c tests/unit/netd_rig.c
+test_netd_time_LIBS := netd netpolicy base
+test_netd_time_PKGS := $(netd_PKGS)
+test_netd_time_LDFLAGS := -Wl,--wrap=now_ns
+
 FUZZ += fuzz_netd
 fuzz_netd_SRCS := tests/fuzz/fuzz_netd.c
 fuzz_netd_LIBS := netd netpolicy base

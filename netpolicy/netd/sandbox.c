@@ -46,10 +46,13 @@ static int decide(void *arg, const struct net_addr *a, uint16_t port, const char
 	struct netd_sandbox *s = arg;
 	struct search q = { .policy = s->policy, .port = port, .wanted = tls, .name = name };
 	const char *why = netd_reach_refused(&s->netd->reach, a);
+	bool before = *name && net_policy_allows_name(s->policy, name, port);
 
-	*name = '\0';
 	if (why)
 		return err_set(e, -EPERM, "%s", why);
+	if (before) /* open by a name that is allowed still: how old its answer is does not matter any more */
+		return 0;
+	*name = '\0';
 	names_find(s->names, a, now_ns(), on_name, &q);
 	if (q.found || net_policy_allows_addr(s->policy, a, port))
 		return 0;

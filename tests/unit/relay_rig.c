@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/ipv6.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
@@ -25,37 +26,79 @@ static int namespaces[2] = { -1, -1 }; /* by enum rig_side */
 static void lo_up(void)
 {
 	AUTO_FD fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_in a = { .sin_family = AF_INET };
-	struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING }, guest = { .ifr_name = "lo:1" };
-	struct net_addr addr;
-	struct sockaddr_storage ss;
+	struct ifreq up = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
 
 	assert_true(fd >= 0);
 	assert_int_equal(ioctl(fd, SIOCSIFFLAGS, &up), 0);
-	assert_int_equal(net_addr_parse(NET_GUEST_ADDR, &addr), 0);
-	assert_true(net_addr_to_sockaddr(&addr, 0, &ss) > 0);
-	memcpy(&a, &ss, sizeof(a));
-	memcpy(&guest.ifr_addr, &a, sizeof(a));
-	assert_int_equal(ioctl(fd, SIOCSIFADDR, &guest), 0);
 }
 
-void rig_world(void)
+void rig_address(const char *ip)
 {
-	const int sides[] = { INSIDE, OUTSIDE };
+	AUTO_FD fd = -1;
+	struct ifreq four = { .ifr_name = "lo:1" };
+	struct in6_ifreq six = { .ifr6_prefixlen = 128, .ifr6_ifindex = (int)if_nametoindex("lo") };
+	struct sockaddr_storage ss;
+	struct net_addr addr;
+	socklen_t len;
+
+	assert_int_equal(net_addr_parse(ip, &addr), 0);
+	len = net_addr_to_sockaddr(&addr, 0, &ss);
+	fd = socket(addr.family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	assert_true(fd >= 0);
+	memcpy(&four.ifr_addr, &ss, sizeof(four.ifr_addr));
+	memcpy(&six.ifr6_addr, addr.bytes, sizeof(six.ifr6_addr));
+	if (addr.family == AF_INET)
+		assert_int_equal(ioctl(fd, SIOCSIFADDR, &four), 0);
+	else
+		assert_int_equal(ioctl(fd, SIOCSIFADDR, &six), 0);
+	/* The kernel makes IPv6 addresses usable in the background. */
+	while (bind(fd, (struct sockaddr *)&ss, len) < 0) {
+		assert_int_equal(errno, EADDRNOTAVAIL);
+		usleep(1000);
+	}
+}
+
+static void process(void)
+{
 	struct rlimit files;
 
 	signal(SIGPIPE, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
 	files.rlim_cur = files.rlim_max;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+}
+
+static int current_ns(void)
+{
+	int fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+void rig_world_of(int inside_ns)
+{
+	process();
+	lo_up();
+	namespaces[INSIDE] = inside_ns;
+	fd_close(&namespaces[OUTSIDE]);
+	namespaces[OUTSIDE] = current_ns();
+}
+
+void rig_world(void)
+{
+	const int sides[] = { INSIDE, OUTSIDE };
+
+	process();
 	for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
 		if (unshare(CLONE_NEWNET | (i == 0 && geteuid() != 0 ? CLONE_NEWUSER : 0)) < 0) {
 			printf("skipped: no network namespace can be made here: %s\n", strerror(errno));
 			exit(77);
 		}
 		lo_up();
-		namespaces[sides[i]] = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-		assert_true(namespaces[sides[i]] >= 0);
+		if (sides[i] == INSIDE)
+			rig_address(NET_GUEST_ADDR);
+		namespaces[sides[i]] = current_ns();
 	}
 }
 
@@ -104,7 +147,8 @@ int rig_listen(enum rig_side side, const char *ip, uint16_t port, int backlog)
 	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
 	if (a.ss_family == AF_INET6)
 		assert_int_equal(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)), 0);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, len), 0);
+	if (bind(fd, (struct sockaddr *)&a, len) < 0)
+		fail_msg("bind %s: %s", ip, strerror(errno));
 	assert_int_equal(listen(fd, backlog), 0);
 	return fd;
 }
@@ -140,6 +184,7 @@ static int decide(void *arg, const struct net_addr *a, uint16_t port, const char
 	g->decided_addr = *a;
 	g->decided_port = port;
 	snprintf(g->decided_tls, sizeof(g->decided_tls), "%s", tls ? tls : "-");
+	snprintf(g->decided_name, sizeof(g->decided_name), "%s", name);
 	if (g->denied_port == port || (tls && g->denied_name && !strcmp(tls, g->denied_name)))
 		return err_set(e, -EPERM, "no rule allows it");
 	snprintf(name, NET_NAME_MAX + 1, "%s", tls ? tls : "by.address");
@@ -175,22 +220,26 @@ static void need_sockets(void *arg)
 		rig_give_sockets(g, g->make_now);
 }
 
-void rig_start(struct relay_rig *g, uint16_t port)
+void rig_start_with(struct relay_rig *g, int tcp4, int tcp6)
 {
 	static const struct relay_ops ops = {
 		.decide = decide, .on_dns = on_dns, .on_event = on_event, .need_sockets = need_sockets
 	};
-	int tcp6 = -1;
 
 	memset(g, 0, sizeof(*g));
-	g->fds_before = rig_open_fds();
-	g->dns_fd = g->tcp4 = -1;
+	g->fds_before = rig_open_fds() - (tcp4 >= 0) - (tcp6 >= 0);
+	g->dns_fd = -1;
+	g->tcp4 = tcp4;
 	assert_int_equal(loop_new(&g->loop), 0);
-	if (port != 0) {
-		g->tcp4 = rig_listen(INSIDE, "0.0.0.0", port, 1024);
-		tcp6 = rig_listen(INSIDE, "::", port, 1024);
-	}
-	assert_int_equal(relay_new(g->loop, &ops, g, g->tcp4, tcp6, &g->relay), 0);
+	assert_int_equal(relay_new(g->loop, &ops, g, tcp4, tcp6, &g->relay), 0);
+}
+
+void rig_start(struct relay_rig *g, uint16_t port)
+{
+	if (port == 0)
+		rig_start_with(g, -1, -1);
+	else
+		rig_start_with(g, rig_listen(INSIDE, "0.0.0.0", port, 1024), rig_listen(INSIDE, "::", port, 1024));
 }
 
 void rig_stop(struct relay_rig *g)
@@ -261,6 +310,35 @@ void rig_echo(struct relay_rig *g, int a, int b)
 void rig_reset(int *fd)
 {
 	relay_reset_fd(fd);
+}
+
+void rig_expect_reset(struct relay_rig *g, int *fd)
+{
+	char c;
+
+	assert_int_equal(rig_read(g, *fd, &c, 1), -ECONNRESET);
+	fd_close(fd);
+}
+
+struct relay_stat rig_stat(const struct relay_rig *g)
+{
+	struct relay_stat s;
+
+	relay_stat(g->relay, &s);
+	return s;
+}
+
+const struct rig_event *rig_event(struct relay_rig *g, unsigned n, const char *direction, const char *verdict,
+				  const char *reason)
+{
+	const struct rig_event *x = &g->events[(n - 1) % RIG_EVENTS];
+
+	rig_run(g, g->nevents >= n);
+	assert_int_equal(g->nevents, n);
+	assert_string_equal(x->ev.direction, direction);
+	assert_string_equal(x->ev.verdict, verdict);
+	assert_string_equal(x->reason, reason);
+	return x;
 }
 
 /* -- long talk ----------------------------------------------------------------------------------------------------- */

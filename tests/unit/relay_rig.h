@@ -33,7 +33,8 @@ struct relay_rig {
 	unsigned decided;
 	struct net_addr decided_addr;
 	uint16_t decided_port;
-	char decided_tls[NET_NAME_MAX + 1]; /* "-": none */
+	char decided_tls[NET_NAME_MAX + 1];  /* "-": none */
+	char decided_name[NET_NAME_MAX + 1]; /* what it was allowed by before */
 	int dns_fd;
 	unsigned asked;	   /* need_sockets */
 	unsigned make_now; /* sockets that need_sockets makes at once */
@@ -42,10 +43,14 @@ struct relay_rig {
 };
 
 void rig_world(void); /* once a process: both namespaces; exits with 77 where they cannot be made */
+/* The same for a test that has made its own: @inside is borrowed, `outside` is where the caller is. */
+void rig_world_of(int inside_ns);
+void rig_address(const char *ip); /* outside has it from now on */
 unsigned rig_open_fds(void);
 /* A relay that takes what is dialed inside at @port (0: nothing), over IPv4 and IPv6. */
 void rig_start(struct relay_rig *g, uint16_t port);
-void rig_stop(struct relay_rig *g); /* asserts that no descriptor is left */
+void rig_start_with(struct relay_rig *g, int tcp4, int tcp6); /* takes them */
+void rig_stop(struct relay_rig *g);			      /* asserts that no descriptor is left */
 
 enum rig_side { OUTSIDE, INSIDE };
 int rig_socket(enum rig_side side, int family); /* does not block */
@@ -70,6 +75,12 @@ void rig_write(struct relay_rig *g, int fd, const void *data, size_t len);
 void rig_expect(struct relay_rig *g, int fd, const char *text); /* exactly these bytes */
 void rig_echo(struct relay_rig *g, int a, int b);		/* a word each way */
 void rig_reset(int *fd);					/* closes it so */
+
+void rig_expect_reset(struct relay_rig *g, int *fd); /* and closes it */
+struct relay_stat rig_stat(const struct relay_rig *g);
+/* The @n-th event is the last one, and says this; waited for. */
+const struct rig_event *rig_event(struct relay_rig *g, unsigned n, const char *direction, const char *verdict,
+				  const char *reason);
 
 /* One end of a long conversation: what it says is made from a seed, what it hears is summed up. */
 struct rig_end {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The relay outward: what is accepted, decided, dialed, and how the bytes move. */
+/* The relay outward: how the bytes move, and how connections end. */
 #include "tests/unit/relay_rig.h"
 
 #include <fcntl.h>
@@ -49,30 +49,6 @@ static void join(int *ret_guest, int *ret_far)
 	*ret_far = rig_accept(&rig, server);
 }
 
-static const struct rig_event *last_event(unsigned n)
-{
-	rig_run(&rig, rig.nevents >= n);
-	assert_int_equal(rig.nevents, n);
-	return &rig.events[(n - 1) % RIG_EVENTS];
-}
-
-static void assert_event(unsigned n, const char *verdict, const char *reason)
-{
-	const struct rig_event *x = last_event(n);
-
-	assert_string_equal(x->ev.direction, "out");
-	assert_string_equal(x->ev.verdict, verdict);
-	assert_string_equal(x->reason, reason);
-}
-
-static struct relay_stat stat_now(void)
-{
-	struct relay_stat s;
-
-	relay_stat(rig.relay, &s);
-	return s;
-}
-
 /* -- bytes --------------------------------------------------------------------------------------------------------- */
 
 static void talk_both_ways(void)
@@ -83,18 +59,17 @@ static void talk_both_ways(void)
 
 	join(&guest, &far);
 	rig_talk(&rig, guest, far, 8 * MIB);
-	x = last_event(1);
-	assert_event(1, "ended", "");
+	x = rig_event(&rig, 1, "out", "ended", "");
 	assert_string_equal(x->name, "by.address");
 	assert_string_equal(net_addr_text(&x->ev.addr, text), THERE);
 	assert_int_equal(x->ev.port, PORT);
 	assert_int_equal(x->ev.bytes_out, 8 * MIB);
 	assert_int_equal(x->ev.bytes_in, 8 * MIB);
 	assert_true(x->ev.duration_ns > 0);
-	assert_int_equal(stat_now().bytes_out, 8 * MIB);
-	assert_int_equal(stat_now().bytes_in, 8 * MIB);
-	assert_int_equal(stat_now().opened, 1);
-	assert_int_equal(stat_now().open, 0);
+	assert_int_equal(rig_stat(&rig).bytes_out, 8 * MIB);
+	assert_int_equal(rig_stat(&rig).bytes_in, 8 * MIB);
+	assert_int_equal(rig_stat(&rig).opened, 1);
+	assert_int_equal(rig_stat(&rig).open, 0);
 	assert_int_equal(rig.decided, 1);
 	assert_string_equal(net_addr_text(&rig.decided_addr, text), THERE);
 	assert_int_equal(rig.decided_port, PORT);
@@ -130,19 +105,20 @@ static void test_without_pipes(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	rig_talk(&rig, guest, far, MIB);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "out", "ended", "");
 }
 
 static void test_ipv6(void **state)
 {
 	int there = rig_listen(OUTSIDE, "::1", PORT, 8), guest = rig_dial(INSIDE, "::1", PORT);
 	int far = rig_accept(&rig, there);
+	const struct rig_event *x;
 	char text[NET_ADDR_TEXT];
 
 	(void)state;
 	rig_talk(&rig, guest, far, MIB);
-	assert_event(1, "ended", "");
-	assert_string_equal(net_addr_text(&last_event(1)->ev.addr, text), "::1");
+	x = rig_event(&rig, 1, "out", "ended", "");
+	assert_string_equal(net_addr_text(&x->ev.addr, text), "::1");
 	fd_close(&there);
 }
 
@@ -158,12 +134,12 @@ static void half_close(bool guest_first)
 	assert_int_equal(shutdown(first, SHUT_WR), 0);
 	rig_expect(&rig, second, "ask");
 	assert_int_equal(rig_read(&rig, second, &c, 1), 0);
-	assert_int_equal(stat_now().open, 1);
+	assert_int_equal(rig_stat(&rig).open, 1);
 	rig_write(&rig, second, "answer", 6);
 	rig_expect(&rig, first, "answer");
 	fd_close(&second);
 	assert_int_equal(rig_read(&rig, first, &c, 1), 0);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "out", "ended", "");
 	fd_close(&first);
 }
 
@@ -232,7 +208,7 @@ static void test_a_slow_reader(void **state)
 	fd_close(&far);
 	assert_int_equal(read_all(guest), 0);
 	fd_close(&guest);
-	assert_event(2, "ended", "");
+	(void)rig_event(&rig, 2, "out", "ended", "");
 }
 
 /* Epoll tells a hang-up for ever. */
@@ -258,7 +234,7 @@ static void test_a_hang_up_with_bytes_left(void **state)
 	assert_true(c->to_guest.stuck);
 	fd_close(&far);
 	assert_int_equal(read_all(guest), sent);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "out", "ended", "");
 	fd_close(&guest);
 }
 
@@ -274,7 +250,7 @@ static void test_an_idle_one_holds_no_pipe(void **state)
 	assert_int_equal(rig.relay->pipes.n, 1);
 	fd_close(&guest);
 	fd_close(&far);
-	rig_run(&rig, stat_now().open == 0);
+	rig_run(&rig, rig_stat(&rig).open == 0);
 	assert_int_equal(rig.relay->pipes.n, 0);
 }
 
@@ -283,21 +259,18 @@ static void test_an_idle_one_holds_no_pipe(void **state)
 static void test_reset_by_the_guest(void **state)
 {
 	int guest, far;
-	char c;
 
 	(void)state;
 	join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	rig_reset(&guest);
-	assert_int_equal(rig_read(&rig, far, &c, 1), -ECONNRESET);
-	assert_event(1, "ended", strerror(ECONNRESET));
-	fd_close(&far);
+	rig_expect_reset(&rig, &far);
+	(void)rig_event(&rig, 1, "out", "ended", strerror(ECONNRESET));
 }
 
 static void test_reset_by_the_peer(void **state)
 {
 	int guest, far;
-	char c;
 
 	(void)state;
 	join(&guest, &far);
@@ -306,10 +279,9 @@ static void test_reset_by_the_peer(void **state)
 	assert_int_equal(write(far, "last words", 10), 10);
 	rig_reset(&far);
 	rig_expect(&rig, guest, "last words");
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_event(1, "ended", strerror(ECONNRESET));
-	assert_int_equal(last_event(1)->ev.bytes_in, 16);
-	fd_close(&guest);
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "ended", strerror(ECONNRESET));
+	assert_int_equal(rig.events[0].ev.bytes_in, 16);
 }
 
 /* While the other side does not read, so that nothing is read from the one that was reset. */
@@ -321,36 +293,33 @@ static void test_reset_behind_a_slow_reader(void **state)
 	join(&guest, &far);
 	stuff(guest);
 	rig_reset(&guest);
-	assert_event(1, "ended", strerror(ECONNRESET));
+	(void)rig_event(&rig, 1, "out", "ended", strerror(ECONNRESET));
 	fd_close(&far);
 }
 
 static void test_refused_by_the_peer(void **state)
 {
 	int guest;
-	char c;
 
 	(void)state;
 	fd_close(&server);
 	guest = rig_dial(INSIDE, THERE, PORT);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_event(1, "failed", strerror(ECONNREFUSED));
-	assert_string_equal(last_event(1)->name, "by.address");
-	assert_int_equal(stat_now().failed, 1);
-	assert_int_equal(stat_now().opened, 0);
-	fd_close(&guest);
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "failed", strerror(ECONNREFUSED));
+	assert_string_equal(rig.events[0].name, "by.address");
+	assert_int_equal(rig_stat(&rig).failed, 1);
+	assert_int_equal(rig_stat(&rig).opened, 0);
 }
 
 static void test_no_answer(void **state)
 {
 	int full = rig_listen(OUTSIDE, "127.0.0.3", PORT, 0), guest, first = rig_dial(OUTSIDE, "127.0.0.3", PORT);
-	char c;
 
 	(void)state;
 	rig.relay->dial_ns = 1;
 	guest = rig_dial(INSIDE, "127.0.0.3", PORT);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_event(1, "failed", "connect: no answer");
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "failed", "connect: no answer");
 	fd_close(&guest);
 	fd_close(&first);
 	fd_close(&full);
@@ -362,10 +331,10 @@ static void test_the_guest_goes_while_it_is_dialed(void **state)
 
 	(void)state;
 	guest = rig_dial(INSIDE, "127.0.0.3", PORT);
-	rig_run(&rig, stat_now().open == 1);
+	rig_run(&rig, rig_stat(&rig).open == 1);
 	assert_int_equal(rig.relay->conns->state, RELAY_DIAL);
 	rig_reset(&guest);
-	assert_event(1, "failed", strerror(ECONNRESET));
+	(void)rig_event(&rig, 1, "out", "failed", strerror(ECONNRESET));
 	fd_close(&first);
 	fd_close(&full);
 }
@@ -373,201 +342,30 @@ static void test_the_guest_goes_while_it_is_dialed(void **state)
 static void test_idle(void **state)
 {
 	int guest, far;
-	char c;
 
 	(void)state;
 	rig.relay->idle_ns = 1;
 	join(&guest, &far);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_int_equal(rig_read(&rig, far, &c, 1), -ECONNRESET);
-	assert_event(1, "ended", "idle for too long");
+	rig_expect_reset(&rig, &guest);
+	rig_expect_reset(&rig, &far);
+	(void)rig_event(&rig, 1, "out", "ended", "idle for too long");
 	fd_close(&guest);
-	fd_close(&far);
 }
 
 static void test_free_resets(void **state)
 {
 	int guest, far;
-	char c;
 
 	(void)state;
 	join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	rig.relay = relay_free(rig.relay);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_int_equal(rig_read(&rig, far, &c, 1), -ECONNRESET);
-	assert_event(1, "ended", "the network stops");
+	rig_expect_reset(&rig, &guest);
+	rig_expect_reset(&rig, &far);
+	(void)rig_event(&rig, 1, "out", "ended", "the network stops");
 	fd_close(&guest);
 	fd_close(&far);
 	assert_null(relay_free(NULL));
-}
-
-/* -- policy -------------------------------------------------------------------------------------------------------- */
-
-static void test_forbidden(void **state)
-{
-	int guest;
-	char c;
-
-	(void)state;
-	rig.denied_port = PORT;
-	guest = rig_dial(INSIDE, THERE, PORT);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_event(1, "refused", "no rule allows it");
-	assert_int_equal(stat_now().refused, 1);
-	assert_int_equal(accept4(server, NULL, NULL, 0), -1);
-	fd_close(&guest);
-}
-
-static void test_recheck_of_what_is_dialed(void **state)
-{
-	int full = rig_listen(OUTSIDE, "127.0.0.3", PORT, 0), guest, first = rig_dial(OUTSIDE, "127.0.0.3", PORT);
-	char c;
-
-	(void)state;
-	guest = rig_dial(INSIDE, "127.0.0.3", PORT);
-	rig_run(&rig, stat_now().open == 1);
-	relay_recheck(rig.relay);
-	assert_int_equal(stat_now().open, 1);
-	rig.denied_port = PORT;
-	relay_recheck(rig.relay);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_event(1, "refused", "no rule allows it");
-	fd_close(&guest);
-	fd_close(&first);
-	fd_close(&full);
-}
-
-/* -- limits -------------------------------------------------------------------------------------------------------- */
-
-/* Bytes that the kernel may keep for the newest connection; those of its first ones grow. */
-static int buffers_of_the_newest(void)
-{
-	const int options[] = { SO_RCVBUF, SO_SNDBUF }, fds[] = { rig.relay->last->guest.fd, rig.relay->last->far.fd };
-	int sum = 0;
-
-	for (size_t i = 0; i < 4; i++) {
-		int v = 0;
-		socklen_t len = sizeof(v);
-
-		assert_int_equal(getsockopt(fds[i / 2], SOL_SOCKET, options[i % 2], &v, &len), 0);
-		sum += v;
-	}
-	return sum;
-}
-
-static void test_the_most_connections(void **state)
-{
-	int guest[RELAY_CONNECTIONS_MAX + 1], far[RELAY_CONNECTIONS_MAX + 1];
-	char c;
-
-	(void)state;
-	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++)
-		join(&guest[i], &far[i]);
-	rig_echo(&rig, guest[RELAY_CONNECTIONS_MAX - 1], far[RELAY_CONNECTIONS_MAX - 1]);
-	assert_in_range(buffers_of_the_newest(), 1, 512 * 1024);
-	guest[RELAY_CONNECTIONS_MAX] = rig_dial(INSIDE, THERE, PORT);
-	assert_int_equal(rig_read(&rig, guest[RELAY_CONNECTIONS_MAX], &c, 1), -ECONNRESET);
-	assert_event(1, "refused", "too many connections");
-	assert_int_equal(stat_now().open, RELAY_CONNECTIONS_MAX);
-	fd_close(&guest[RELAY_CONNECTIONS_MAX]);
-	fd_close(&guest[7]);
-	fd_close(&far[7]);
-	assert_event(2, "ended", "");
-	join(&guest[7], &far[7]);
-	rig_echo(&rig, guest[7], far[7]);
-	rig_talk(&rig, guest[400], far[400], MIB); /* a narrow one */
-	guest[400] = far[400] = -1;
-	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++) {
-		fd_close(&guest[i]);
-		fd_close(&far[i]);
-	}
-	rig_run(&rig, stat_now().open == 0);
-	assert_int_equal(stat_now().opened, RELAY_CONNECTIONS_MAX + 1);
-}
-
-static void test_a_thousand_short_ones(void **state)
-{
-	int guest, far;
-	char c;
-
-	(void)state;
-	for (unsigned i = 0; i < 1000; i++) {
-		join(&guest, &far);
-		switch (i % 4) {
-		case 0: /* a request, half-closed, and an answer */
-			rig_write(&rig, guest, "ask", 3);
-			assert_int_equal(shutdown(guest, SHUT_WR), 0);
-			rig_expect(&rig, far, "ask");
-			assert_int_equal(rig_read(&rig, far, &c, 1), 0);
-			rig_write(&rig, far, "answer", 6);
-			fd_close(&far);
-			rig_expect(&rig, guest, "answer");
-			break;
-		case 1:
-			rig_reset(&guest);
-			break;
-		case 2:
-			fd_close(&far);
-			break;
-		default:
-			break;
-		}
-		fd_close(&guest);
-		fd_close(&far);
-	}
-	rig_run(&rig, stat_now().open == 0);
-	assert_int_equal(stat_now().opened, 1000);
-	join(&guest, &far);
-	rig_talk(&rig, guest, far, MIB);
-}
-
-/* One that cannot be accepted waits, and the loop is not busy with it meanwhile. */
-static void test_no_descriptor_left(void **state)
-{
-	struct rlimit was, few;
-	int guest, far;
-
-	(void)state;
-	guest = rig_dial(INSIDE, THERE, PORT);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
-	few = was;
-	few.rlim_cur = 1;
-	rig.relay->rest_ns = 3600ull * 1000000000ull;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	rig_run(&rig, rig.relay->tcp[0].again != 0);
-	for (int i = 0; i < 20; i++)
-		assert_int_equal(loop_once(rig.loop, 0), 0);
-	assert_int_equal(stat_now().open, 0);
-	loop_del(rig.loop, &rig.relay->tcp[0].again);
-	assert_int_equal(loop_mod(rig.loop, rig.relay->tcp[0].src, EPOLLIN), 0);
-	/* And it is tried again by itself. */
-	rig.relay->rest_ns = 20000000;
-	rig_run(&rig, rig.relay->tcp[0].again != 0);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
-	far = rig_accept(&rig, server);
-	rig_talk(&rig, guest, far, 1000);
-	assert_event(1, "ended", "");
-}
-
-/* Accepted, but no descriptor is left to dial with. */
-static void test_no_descriptor_to_dial(void **state)
-{
-	struct rlimit was, few;
-	int guest = rig_dial(INSIDE, THERE, PORT), next = dup(guest);
-	char c;
-
-	(void)state;
-	assert_true(next >= 0);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
-	few = was;
-	few.rlim_cur = (rlim_t)next + 1; /* for the one that is accepted */
-	fd_close(&next);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	assert_int_equal(rig_read(&rig, guest, &c, 1), -ECONNRESET);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
-	assert_event(1, "failed", strerror(EMFILE));
-	fd_close(&guest);
 }
 
 int main(void)
@@ -591,12 +389,6 @@ int main(void)
 		TEST(test_the_guest_goes_while_it_is_dialed),
 		TEST(test_idle),
 		TEST(test_free_resets),
-		TEST(test_forbidden),
-		TEST(test_recheck_of_what_is_dialed),
-		TEST(test_the_most_connections),
-		TEST(test_a_thousand_short_ones),
-		TEST(test_no_descriptor_left),
-		TEST(test_no_descriptor_to_dial),
 	};
 
 	return cmocka_run_group_tests(tests, world, NULL);

@@ -60,34 +60,6 @@ static void join(uint16_t port, int *ret_client, int *ret_guest)
 	*ret_guest = rig_accept(&rig, guest_server);
 }
 
-static struct relay_stat stat_now(void)
-{
-	struct relay_stat s;
-
-	relay_stat(rig.relay, &s);
-	return s;
-}
-
-static void assert_event(unsigned n, const char *verdict, const char *reason)
-{
-	const struct rig_event *x = &rig.events[(n - 1) % RIG_EVENTS];
-
-	rig_run(&rig, rig.nevents >= n);
-	assert_int_equal(rig.nevents, n);
-	assert_string_equal(x->ev.direction, "in");
-	assert_string_equal(x->ev.verdict, verdict);
-	assert_string_equal(x->reason, reason);
-	assert_string_equal(x->name, "");
-}
-
-static void assert_reset(int *fd)
-{
-	char c;
-
-	assert_int_equal(rig_read(&rig, *fd, &c, 1), -ECONNRESET);
-	fd_close(fd);
-}
-
 static bool refuses(uint16_t port)
 {
 	AUTO_FD fd = rig_dial(OUTSIDE, HOST, port);
@@ -109,12 +81,12 @@ static void test_both_ways(void **state)
 	rig_give_sockets(&rig, RELAY_SOCKETS);
 	join(8080, &client, &guest);
 	rig_talk(&rig, client, guest, 8 * MIB);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "in", "ended", "");
 	assert_string_equal(net_addr_text(&ev->addr, text), HOST);
 	assert_int_equal(ev->port, 8080);
 	assert_int_equal(ev->bytes_in, 8 * MIB);
 	assert_int_equal(ev->bytes_out, 8 * MIB);
-	assert_int_equal(stat_now().opened, 1);
+	assert_int_equal(rig_stat(&rig).opened, 1);
 	assert_int_equal(rig.decided, 0); /* the policy speaks of what goes out */
 }
 
@@ -136,7 +108,7 @@ static void test_half_close(void **state)
 	rig_expect(&rig, client, "answer");
 	assert_int_equal(rig_read(&rig, client, &c, 1), 0);
 	fd_close(&client);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "in", "ended", "");
 }
 
 static void test_refused_by_the_guest(void **state)
@@ -147,9 +119,9 @@ static void test_refused_by_the_guest(void **state)
 	publish(8080, 81);
 	rig_give_sockets(&rig, 1);
 	client = rig_dial(OUTSIDE, HOST, 8080);
-	assert_reset(&client);
-	assert_event(1, "failed", strerror(ECONNREFUSED));
-	assert_int_equal(stat_now().failed, 1);
+	rig_expect_reset(&rig, &client);
+	(void)rig_event(&rig, 1, "in", "failed", strerror(ECONNREFUSED));
+	assert_int_equal(rig_stat(&rig).failed, 1);
 }
 
 static void test_recheck_is_not_for_these(void **state)
@@ -177,18 +149,18 @@ static void test_the_most_connections(void **state)
 	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++)
 		join(8080, &client[i], &guest[i]);
 	more = rig_dial(OUTSIDE, HOST, 8080);
-	assert_reset(&more);
-	assert_event(1, "refused", "too many connections");
+	rig_expect_reset(&rig, &more);
+	(void)rig_event(&rig, 1, "in", "refused", "too many connections");
 	fd_close(&client[3]);
 	fd_close(&guest[3]);
-	rig_run(&rig, stat_now().open == RELAY_CONNECTIONS_MAX - 1);
+	rig_run(&rig, rig_stat(&rig).open == RELAY_CONNECTIONS_MAX - 1);
 	join(8080, &client[3], &guest[3]);
 	rig_echo(&rig, client[3], guest[3]);
 	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++) {
 		fd_close(&client[i]);
 		fd_close(&guest[i]);
 	}
-	rig_run(&rig, stat_now().open == 0);
+	rig_run(&rig, rig_stat(&rig).open == 0);
 }
 
 /* -- sockets ------------------------------------------------------------------------------------------------------- */
@@ -225,7 +197,7 @@ static void test_clients_wait_for_sockets(void **state)
 	publish(8080, 80);
 	for (size_t i = 0; i < ARRAY_LEN(client); i++) {
 		client[i] = rig_dial(OUTSIDE, HOST, 8080);
-		rig_run(&rig, stat_now().open == i + 1);
+		rig_run(&rig, rig_stat(&rig).open == i + 1);
 	}
 	assert_int_equal(rig.asked, 1);
 	rig_give_sockets(&rig, 1);
@@ -234,11 +206,11 @@ static void test_clients_wait_for_sockets(void **state)
 	rig_echo(&rig, client[0], guest); /* the oldest one */
 	fd_close(&guest);
 	fd_close(&client[0]);
-	rig_run(&rig, stat_now().open == 2);
+	rig_run(&rig, rig_stat(&rig).open == 2);
 	rig_reset(&client[1]); /* one goes while it waits */
-	rig_run(&rig, stat_now().open == 1);
+	rig_run(&rig, rig_stat(&rig).open == 1);
 	rig_give_sockets(&rig, 0); /* there are none: who waits is told so */
-	assert_reset(&client[2]);
+	rig_expect_reset(&rig, &client[2]);
 	assert_int_equal(rig.asked, 2);
 	assert_string_equal(rig.events[2].reason, "no socket could be made in the sandbox's network");
 	client[2] = rig_dial(OUTSIDE, HOST, 8080);
@@ -258,8 +230,8 @@ static void test_no_socket_comes(void **state)
 	rig.relay->dial_ns = 1;
 	publish(8080, 80);
 	client = rig_dial(OUTSIDE, HOST, 8080);
-	assert_reset(&client);
-	assert_event(1, "failed", "no socket could be made in the sandbox's network in time");
+	rig_expect_reset(&rig, &client);
+	(void)rig_event(&rig, 1, "in", "failed", "no socket could be made in the sandbox's network in time");
 }
 
 /* need_sockets may hand them over at once. */
@@ -277,8 +249,8 @@ static void test_sockets_made_at_once(void **state)
 		fd_close(&client);
 		fd_close(&guest);
 	}
-	rig_run(&rig, stat_now().open == 0);
-	assert_int_equal(stat_now().opened, 20);
+	rig_run(&rig, rig_stat(&rig).open == 0);
+	assert_int_equal(rig_stat(&rig).opened, 20);
 }
 
 /* -- the list ------------------------------------------------------------------------------------------------------ */
@@ -300,9 +272,9 @@ static void test_ports_replaced(void **state)
 	fds[0] = rig_listen(OUTSIDE, HOST, 8082, 8);
 	fds[1] = -1;
 	assert_int_equal(relay_set_ports(rig.relay, next, fds, 2, NULL), 0);
-	assert_reset(&client[0]);
-	assert_reset(&guest[0]);
-	assert_event(1, "ended", "the port is closed");
+	rig_expect_reset(&rig, &client[0]);
+	rig_expect_reset(&rig, &guest[0]);
+	(void)rig_event(&rig, 1, "in", "ended", "the port is closed");
 	assert_true(refuses(8080));
 	rig_echo(&rig, client[1], guest[1]);
 	join(8082, &client[2], &guest[2]);
@@ -312,12 +284,12 @@ static void test_ports_replaced(void **state)
 	/* None at all. */
 	assert_int_equal(relay_set_ports(rig.relay, NULL, NULL, 0, NULL), 0);
 	for (size_t i = 0; i < 3; i++) {
-		assert_reset(&client[i]);
-		assert_reset(&guest[i]);
+		rig_expect_reset(&rig, &client[i]);
+		rig_expect_reset(&rig, &guest[i]);
 	}
 	assert_true(refuses(8081));
 	assert_true(refuses(8082));
-	assert_int_equal(stat_now().open, 0);
+	assert_int_equal(rig_stat(&rig).open, 0);
 }
 
 /* The same place on the host, and another port of the guest. */
@@ -331,8 +303,8 @@ static void test_a_port_leads_elsewhere(void **state)
 	rig_give_sockets(&rig, 4);
 	join(8080, &client, &guest);
 	assert_int_equal(relay_set_ports(rig.relay, &p, &keep, 1, NULL), 0);
-	assert_reset(&client);
-	assert_reset(&guest);
+	rig_expect_reset(&rig, &client);
+	rig_expect_reset(&rig, &guest);
 	client = rig_dial(OUTSIDE, HOST, 8080);
 	guest = rig_accept(&rig, other);
 	rig_echo(&rig, client, guest);

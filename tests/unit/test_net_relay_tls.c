@@ -39,32 +39,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct relay_stat stat_now(void)
-{
-	struct relay_stat s;
-
-	relay_stat(rig.relay, &s);
-	return s;
-}
-
-static void assert_event(unsigned n, const char *verdict, const char *reason)
-{
-	const struct rig_event *x = &rig.events[(n - 1) % RIG_EVENTS];
-
-	rig_run(&rig, rig.nevents >= n);
-	assert_int_equal(rig.nevents, n);
-	assert_string_equal(x->ev.verdict, verdict);
-	assert_string_equal(x->reason, reason);
-}
-
-static void assert_reset(int *fd)
-{
-	char c;
-
-	assert_int_equal(rig_read(&rig, *fd, &c, 1), -ECONNRESET);
-	fd_close(fd);
-}
-
 /* The relay has seen what the guest sent, and waits for more of it. */
 static void assert_waits(size_t len)
 {
@@ -109,7 +83,7 @@ static void test_a_name(void **state)
 	assert_string_equal(rig.decided_tls, "pypi.org");
 	assert_int_equal(rig.decided_port, PORT);
 	rig_talk(&rig, guest, far, MIB);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "out", "ended", "");
 	assert_string_equal(rig.events[0].name, "pypi.org");
 	assert_int_equal(rig.events[0].ev.bytes_out, MIB + rig_hello(hello, "pypi.org", 10));
 }
@@ -151,7 +125,7 @@ static void test_more_than_a_hello(void **state)
 	assert_int_equal(rig_read(&rig, far, hello, 1), 0);
 	fd_close(&guest);
 	fd_close(&far);
-	assert_event(1, "ended", "");
+	(void)rig_event(&rig, 1, "out", "ended", "");
 }
 
 static void refused(const void *data, size_t len, const char *reason)
@@ -160,11 +134,11 @@ static void refused(const void *data, size_t len, const char *reason)
 	unsigned n = rig.nevents, decided = rig.decided;
 
 	rig_write(&rig, guest, data, len);
-	assert_reset(&guest);
-	assert_event(n + 1, "refused", reason);
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, n + 1, "out", "refused", reason);
 	assert_int_equal(rig.decided, decided); /* nobody can allow it */
 	assert_int_equal(accept4(server, NULL, NULL, 0), -1);
-	assert_int_equal(stat_now().open, 0);
+	assert_int_equal(rig_stat(&rig).open, 0);
 }
 
 static void test_no_name(void **state)
@@ -211,8 +185,8 @@ static void test_closed_too_early(void **state)
 	(void)state;
 	rig_write(&rig, guest, hello, rig_hello(hello, "pypi.org", 100) - 1);
 	assert_int_equal(shutdown(guest, SHUT_WR), 0);
-	assert_reset(&guest);
-	assert_event(1, "refused", "closed before its TLS hello was whole");
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "refused", "closed before its TLS hello was whole");
 }
 
 static void test_reset_too_early(void **state)
@@ -220,9 +194,9 @@ static void test_reset_too_early(void **state)
 	int guest = rig_dial(INSIDE, THERE, PORT);
 
 	(void)state;
-	rig_run(&rig, stat_now().open == 1);
+	rig_run(&rig, rig_stat(&rig).open == 1);
 	rig_reset(&guest);
-	assert_event(1, "failed", strerror(ECONNRESET));
+	(void)rig_event(&rig, 1, "out", "failed", strerror(ECONNRESET));
 }
 
 static void test_slow(void **state)
@@ -232,8 +206,8 @@ static void test_slow(void **state)
 	(void)state;
 	rig.relay->hello_ns = 1;
 	guest = rig_dial(INSIDE, THERE, PORT);
-	assert_reset(&guest);
-	assert_event(1, "refused", "no TLS hello came in time");
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "refused", "no TLS hello came in time");
 }
 
 /* The time is that of the whole hello: bytes that trickle do not stretch it. */
@@ -251,7 +225,7 @@ static void test_trickling(void **state)
 	assert_waits(len - 10);
 	assert_true(timer == rig.relay->conns->timer);
 	fd_close(&guest);
-	rig_run(&rig, stat_now().open == 0);
+	rig_run(&rig, rig_stat(&rig).open == 0);
 }
 
 static void test_every_port_of_tls(void **state)
@@ -276,8 +250,8 @@ static void test_a_name_that_is_forbidden(void **state)
 	(void)state;
 	rig.denied_name = "evil.example";
 	rig_write(&rig, guest, hello, rig_hello(hello, "evil.example", 100));
-	assert_reset(&guest);
-	assert_event(1, "refused", "no rule allows it");
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "refused", "no rule allows it");
 	assert_int_equal(accept4(server, NULL, NULL, 0), -1);
 }
 
@@ -286,21 +260,23 @@ static void test_recheck(void **state)
 	int kept, kept_far, evil, evil_far, early = rig_dial(INSIDE, THERE, PORT);
 
 	(void)state;
-	rig_run(&rig, stat_now().open == 1); /* has said nothing: it is decided when it does */
+	rig_run(&rig, rig_stat(&rig).open == 1); /* has said nothing: it is decided when it does */
 	join("pypi.org", &kept, &kept_far);
 	join("evil.example", &evil, &evil_far);
+	assert_string_equal(rig.decided_name, "");
 	relay_recheck(rig.relay);
+	assert_string_equal(rig.decided_name, "evil.example"); /* it need not be looked for again */
 	rig_echo(&rig, evil, evil_far);
 	rig.denied_name = "evil.example";
 	relay_recheck(rig.relay);
-	assert_int_equal(stat_now().open, 2);
-	assert_event(1, "ended", "no rule allows it");
+	assert_int_equal(rig_stat(&rig).open, 2);
+	(void)rig_event(&rig, 1, "out", "ended", "no rule allows it");
 	assert_string_equal(rig.events[0].name, "evil.example");
-	assert_reset(&evil);
-	assert_reset(&evil_far);
+	rig_expect_reset(&rig, &evil);
+	rig_expect_reset(&rig, &evil_far);
 	rig_echo(&rig, kept, kept_far);
 	rig_write(&rig, early, hello, rig_hello(hello, "evil.example", 0));
-	assert_reset(&early);
+	rig_expect_reset(&rig, &early);
 	rig_talk(&rig, kept, kept_far, MIB);
 }
 
