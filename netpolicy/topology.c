@@ -65,6 +65,10 @@ int topology_tap(struct err *e)
 		return fd;
 	if (ioctl(fd, TUNSETIFF, &req) < 0)
 		return err_set(e, -errno, NET_TAP ": make the tap: %s", strerror(errno));
+	/* It ends with its namespace, which the kernel takes down behind everybody's back, and not with its descriptor:
+	 * that would keep a killed engine for tens of milliseconds. */
+	if (ioctl(fd, TUNSETPERSIST, 1) < 0)
+		return err_set(e, -errno, NET_TAP ": make the tap stay: %s", strerror(errno));
 	r = set_mac(e);
 	return r < 0 ? r : take_fd(&fd);
 }
