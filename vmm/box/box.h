@@ -151,7 +151,7 @@ struct box_config { /* as JSON: the same names */
 	/* Restored, not booted: MEMORY and LOAD come; the guest is told that it is another one now (AG_HELLO "clone").
 	 */
 	bool restore;
-	bool net; /* the guest has its network before READY */
+	bool net;	     /* the guest has its network before READY */
 	char parent[64];     /* name of the snapshot, for "clone" */
 	char machine_id[33]; /* 32 hex, for "clone" */
 	char *env;	     /* lines KEY=VALUE for every command; malloc'd, may be NULL */
