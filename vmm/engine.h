@@ -78,7 +78,7 @@ struct engine_machine {
 	const char *append;	 /* more words for the kernel's command line, or NULL */
 };
 /* What a saved machine's state depends on beside its shape: "qemu-7.2 <hash of the generic command line of that shape>
- * <CPU model> agent-<version of its protocol>", under KVM with the host's " <vendor>" behind it; without Debian's
+ * <CPU model>[ <vendor of the host's processor, under KVM>] agent-<version of its protocol>", without Debian's
  * revision: a security update must not lose snapshots. @ret: at least 128 bytes. -EINVAL
  */
 int engine_fingerprint(const struct engine_info *i, const struct engine_machine *m, char *ret, size_t cap);

@@ -360,7 +360,7 @@ int engine_fingerprint(const struct engine_info *i, const struct engine_machine 
 	minor += 1 + strcspn(i->version + minor + 1, ".");
 	/* The CPU model leaves out what is not in all of them, but not who made it: errata, MSRs, how TSC and SYSCALL
 	 * behave are the vendor's. */
-	n = snprintf(ret, cap, "%s-%.*s %016llx %s agent-%u%s%s", i->name, (int)minor, i->version,
-		     (unsigned long long)hash_shape(&c), cpu_model[m->accel], AG_VERSION, vendor[0] ? " " : "", vendor);
+	n = snprintf(ret, cap, "%s-%.*s %016llx %s%s%s agent-%u", i->name, (int)minor, i->version,
+		     (unsigned long long)hash_shape(&c), cpu_model[m->accel], vendor[0] ? " " : "", vendor, AG_VERSION);
 	return n < 0 || (size_t)n >= cap ? -EINVAL : 0;
 }

@@ -8,6 +8,7 @@
 #include "cruciblefs/domain/config.h"
 #include "cruciblefs/launch/launch.h"
 #include "netpolicy/policy.h"
+#include "netpolicy/resolver.h"
 
 enum type { T_PATH, T_TEXT, T_LINES, T_U32, T_LEVEL, T_ACCEL };
 
@@ -123,7 +124,7 @@ static int set_lines(struct config *c, const struct setting *s, char *at, const 
 {
 	AUTO_FREE char *text = strdup(value), *old = strdup(at);
 	struct net_cidr ranges[CONFIG_NET_RANGES_MAX];
-	size_t used = 0, n;
+	size_t used = 0, words = 0, n;
 	int r = 0;
 
 	if (!text || !old)
@@ -136,6 +137,8 @@ static int set_lines(struct config *c, const struct setting *s, char *at, const 
 			continue;
 		if (used + len + 2 > s->cap)
 			r = err_set(e, -EINVAL, "%s: longer than %zu bytes", s->key, s->cap - 1);
+		else if (at == c->net_upstream && ++words > RESOLVER_UPSTREAMS_MAX)
+			r = err_set(e, -EINVAL, "net_upstream: more than %u", RESOLVER_UPSTREAMS_MAX);
 		else if (at == c->net_upstream)
 			r = check_upstream(word, e);
 		if (!r)

@@ -8,8 +8,8 @@
  *   BROKEN    it could not be had; `error` says why. Nothing is let through    OPENING (a write, another netd), OFF
  *
  * A start that cannot have its network fails; a machine that runs goes on without one. Files: net.c (these states),
- * netlist.c (net/allow), netports.c (net/ports and the sockets), netpeer.c (crucible-netd: found, started, configured;
- * what it tells). */
+ * netstep.c (from one request to the next), netlist.c (net/allow), netports.c (net/ports and the sockets), netpeer.c
+ * (crucible-netd: found, started, configured; what it tells). */
 #ifndef CRUCIBLE_DOMAIN_NET_H
 #define CRUCIBLE_DOMAIN_NET_H
 
@@ -39,7 +39,8 @@ enum net_state { NET_OFF, NET_OPENING, NET_OPEN, NET_BROKEN };
 
 struct sandbox_net {
 	enum net_state state;
-	bool asked;   /* an answer is on its way; the next step comes after it */
+	bool asked; /* an answer is on its way; the next step comes after it */
+	bool asked_netd;
 	bool dropped; /* that answer is of a machine that is no more */
 	bool there;   /* netd has its sockets */
 	bool maybe;   /* netd may have them, of a connection or a daemon before */
@@ -71,6 +72,13 @@ void net_netd_up(struct sandbox *s, bool fresh);
 void net_give_sockets(struct sandbox *s); /* netd needs some made in its namespace */
 
 void net_log_change(struct sandbox *s, const struct cfs_who *who, const char *file, size_t lines);
+
+int net_step_later(struct sandbox *s, uint64_t after_ns); /* -ENOMEM */
+void net_opened(struct sandbox *s);			  /* all of it is there */
+/* It cannot be had; @what: a step. The sandbox may have gone down on return. */
+void net_broken(struct sandbox *s, int code, const char *what, const char *words);
+/* -- netstep.c */
+void net_step(struct sandbox *s); /* what is missing is asked for */
 
 /* -- netlist.c */
 /* Is what it has still within net_allow_max? -EPERM, -EDQUOT; -EINVAL a rule that is none any more. */

@@ -124,11 +124,57 @@ static void configure(struct registry *r)
 		log_warn("peer=crucible-netd event=not-configured next=names-do-not-resolve");
 }
 
+/* Of a machine that ended while nobody told it: its ports can be bound now. */
+static void on_stray_closed(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct registry *r = arg;
+	struct err e = { 0 };
+
+	(void)code, (void)words, (void)rd, (void)m;
+	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (s->net.state == NET_OFF && !s->adopt_timer && net_ports_bind(s, &e) < 0)
+			log_warn("sandbox=%s uuid=%s event=port-not-bound error=\"%s\" next=tried-at-its-start",
+				 s->name, s->uuid, e.msg);
+	}
+}
+
+static void on_list(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
+{
+	struct registry *r = arg;
+	uint32_t n = code < 0 ? 0 : wire_u32(rd);
+	struct ask a;
+
+	(void)words, (void)m;
+	for (uint32_t i = 0; i < n && !rd->bad; i++) {
+		char uuid[LAUNCH_UUID_LEN + 1];
+		struct sandbox *s;
+
+		wire_str(rd, uuid, sizeof(uuid));
+		s = rd->bad ? NULL : registry_by_uuid(r, uuid);
+		if (rd->bad || (s && (s->adopt_timer || s->net.state == NET_OPENING || s->net.state == NET_OPEN)))
+			continue;
+		ask_init(&a);
+		ask_str(&a, uuid);
+		ask_netd(r, NETD_CLOSE, &a, on_stray_closed, r);
+	}
+}
+
+/* It is asked what it has, and told to close what is nobody's. */
+static void sweep(struct registry *r)
+{
+	struct ask a;
+
+	ask_init(&a);
+	r->netd_sweep = ask_netd(r, NETD_LIST, &a, on_list, r) < 0;
+}
+
 void netd_refresh(struct registry *r)
 {
 	const struct stat *old = &r->resolv_stat;
 	struct stat st;
 
+	if (r->netd_sweep)
+		sweep(r);
 	if (r->cfg->net_upstream[0] || stat(netd_resolv_conf, &st) < 0)
 		return;
 	if (st.st_mtim.tv_sec != old->st_mtim.tv_sec || st.st_mtim.tv_nsec != old->st_mtim.tv_nsec ||
@@ -271,51 +317,13 @@ static void on_lost(void *arg, const char *words)
 	each(arg, lost, false);
 }
 
-/* Of a machine that ended while nobody told it: its ports can be bound now. */
-static void on_stray_closed(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
-{
-	struct registry *r = arg;
-	struct err e = { 0 };
-
-	(void)code, (void)words, (void)rd, (void)m;
-	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (s->net.state == NET_OFF && !s->adopt_timer && net_ports_bind(s, &e) < 0)
-			log_warn("sandbox=%s uuid=%s event=port-not-bound error=\"%s\" next=tried-at-its-start",
-				 s->name, s->uuid, e.msg);
-	}
-}
-
-static void on_list(void *arg, int code, const char *words, struct wire_rd *rd, struct msg *m)
-{
-	struct registry *r = arg;
-	uint32_t n = code < 0 ? 0 : wire_u32(rd);
-	struct ask a;
-
-	(void)words, (void)m;
-	for (uint32_t i = 0; i < n && !rd->bad; i++) {
-		char uuid[LAUNCH_UUID_LEN + 1];
-		struct sandbox *s;
-
-		wire_str(rd, uuid, sizeof(uuid));
-		s = rd->bad ? NULL : registry_by_uuid(r, uuid);
-		if (rd->bad || (s && (s->adopt_timer || s->net.state == NET_OPENING || s->net.state == NET_OPEN)))
-			continue;
-		ask_init(&a);
-		ask_str(&a, uuid);
-		ask_netd(r, NETD_CLOSE, &a, on_stray_closed, r);
-	}
-}
-
 static void on_up(void *arg, bool fresh)
 {
 	struct registry *r = arg;
-	struct ask a;
 
 	configure(r);
-	if (!fresh) {
-		ask_init(&a);
-		ask_netd(r, NETD_LIST, &a, on_list, r);
-	}
+	if (!fresh)
+		sweep(r);
 	each(r, net_netd_up, fresh);
 }
 

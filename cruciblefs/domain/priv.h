@@ -170,6 +170,7 @@ struct registry {
 	struct stat resolv_stat;   /* of the resolv.conf that it has */
 	struct netd_stat net_stat; /* last known, of all sandboxes since it was started */
 	bool net_stat_asked;
+	bool netd_sweep;	/* it could not be told that a sandbox is no more */
 	struct fork *forks;	/* batches that come up */
 	struct storing *ingest; /* one is on its way into the store */
 	loop_id ingest_timer, sweep_timer;

@@ -28,10 +28,10 @@ struct world {
 
 int world_setup(void **state); /* of cmocka: *state becomes a struct world */
 int world_teardown(void **state);
-void bring_up(struct world *w);	  /* a daemon on the world's store */
+void bring_up(struct world *w);				  /* a daemon on the world's store */
 void bring_up_with(struct world *w, const char *machine); /* which runs; NULL: none does */
-void bring_down(struct world *w); /* as kill -9 would: nothing is told to anybody */
-void spin(struct world *w);	  /* some rounds of the loop */
+void bring_down(struct world *w);			  /* as kill -9 would: nothing is told to anybody */
+void spin(struct world *w);				  /* some rounds of the loop */
 void boxes_play(struct world *w); /* from now on boxes answer by themselves (fake_box.c), and the test sees none */
 /* Delays are as if they had passed, for timers that are made from now on. */
 void no_delays(bool on);

@@ -128,6 +128,8 @@ static void kill_box(struct fake_launcher *f, const char *raw)
 
 	memcpy(uuid, raw, LAUNCH_UUID_LEN);
 	uuid[LAUNCH_UUID_LEN] = '\0';
+	if (!strcmp(uuid, LAUNCH_UUID_NETD))
+		memcpy(f->killed, uuid, sizeof(uuid));
 	if (!strcmp(uuid, f->box_uuid))
 		fd_close(&f->box_fd);
 	if (f->on_kill)

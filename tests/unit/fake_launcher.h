@@ -17,6 +17,7 @@ struct fake_launcher {
 	int refuse_net;		  /* the same, of NET */
 	bool hold_net;		  /* NET is answered by fake_launcher_answer_net() */
 	unsigned nets, net_sockets;
+	char killed[LAUNCH_UUID_LEN + 1];   /* the peer that was, last: netd */
 	char net_uuid[LAUNCH_UUID_LEN + 1]; /* whose was made last */
 	/* When set, each box's end goes here (the callee closes it) and box_fd stays -1; so do kills. */
 	void (*on_box)(void *arg, const char *uuid, int fd);

@@ -109,8 +109,8 @@ void gone(struct world *w, struct sandbox *s)
 
 void assert_clean(struct world *w)
 {
-	static const char *const words[] = { "templates", "captured", "machines", "disks", "exports", "stored",
-					    "networks" };
+	static const char *const words[] = { "templates", "captured", "machines", "disks",
+					     "exports",	  "stored",   "networks" };
 
 	spin(w);
 	for (size_t i = 0; i < FAKE_SET_COUNT; i++) {

@@ -62,6 +62,12 @@ static void test_EINVAL_names_file_line_and_way_out(void **state)
 		{ "max_sandboxes = 99999999999999999999\n", "is not a number" },
 		{ "accel = gpu\n", "none of auto, tcg, kvm" },
 		{ "log_level = loud\n", "none of err, warn, info, debug" },
+		{ "net_upstream = example.com\n", "is not ADDRESS or ADDRESS#PORT" },
+		{ "net_upstream = 192.0.2.1#0\n", "a number from 1 to 65535" },
+		{ "net_upstream = 192.0.2.1#5x\n", "a number from 1 to 65535" },
+		{ "net_upstream = ::1 ::2 ::3 ::4 ::5\n", "more than 4" },
+		{ "net_private = 10.0.0.1/8\n", "net_private: " },
+		{ "net_private = 10.0.0.0/8 x\n", "net_private: " },
 	};
 
 	(void)state;
@@ -73,6 +79,36 @@ static void test_EINVAL_names_file_line_and_way_out(void **state)
 		if (!strstr(e.msg, bad[i].words))
 			fail_msg("\"%s\" does not say \"%s\"", e.msg, bad[i].words);
 	}
+}
+
+static void test_lists_of_networks(void **state)
+{
+	struct net_cidr ranges[CONFIG_NET_RANGES_MAX];
+	size_t n = 0;
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(load(&c, "net_upstream = 192.0.2.1#5353, 2001:db8::1\n", &e), 0);
+	assert_string_equal(c.net_upstream, "192.0.2.1#5353\n2001:db8::1\n");
+	assert_false(c.net_limited);
+	/* What is given later takes the place; a refused one changes nothing. */
+	assert_int_equal(config_set(&c, "net_upstream", "::1", &e), 0);
+	assert_int_equal(config_set(&c, "net_upstream", "::2 x", &e), -EINVAL);
+	assert_string_equal(c.net_upstream, "::1\n");
+	/* The most may name what is opened, wherever that stands. */
+	assert_int_equal(load(&c, "net_allow_max = 10.1.0.0/16 a.test\nnet_private = 10.0.0.0/8,fd00::/8\n", &e), 0);
+	assert_int_equal(config_net_private(&c, ranges, &n, &e), 0);
+	assert_int_equal(n, 2);
+	assert_int_equal(ranges[1].bits, 8);
+	assert_true(c.net_limited);
+	assert_int_equal(config_finish(&c, &e), 0);
+	assert_int_equal(config_set(&c, "net_private", "", &e), 0);
+	assert_int_equal(config_finish(&c, &e), -EINVAL);
+	assert_non_null(strstr(e.msg, "net_allow_max"));
+	assert_int_equal(config_set(&c, "net_allow_max", "", &e), 0);
+	assert_int_equal(config_finish(&c, &e), 0);
+	assert_true(c.net_limited);
 }
 
 static void test_ENOENT_of_a_file_that_is_not_there(void **state)
@@ -112,6 +148,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_file_is_read),
 		cmocka_unit_test(test_EINVAL_names_file_line_and_way_out),
+		cmocka_unit_test(test_lists_of_networks),
 		cmocka_unit_test(test_ENOENT_of_a_file_that_is_not_there),
 		cmocka_unit_test(test_store_and_mount_may_not_hold_each_other),
 	};

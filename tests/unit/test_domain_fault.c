@@ -82,6 +82,25 @@ static void write_command(struct sandbox *s, const char *slot, const char *text)
 	upload_commit(u);
 }
 
+/* Whatever fails, the file says what is in force. */
+static void net_lists(struct sandbox *s)
+{
+	static const char allow[] = "a.test\n198.51.100.0/24:80\n";
+	struct err e = { 0 };
+
+	if (sandbox_net_allow_store(s, "a.test\n", 7, &root_user, &e) < 0) {
+		assert_true(e.msg[0] != '\0' && !s->attrs.net_allow);
+	} else {
+		assert_string_equal(s->attrs.net_allow, "a.test\n");
+		assert_true(sandbox_net_allow_store(s, allow, sizeof(allow) - 1, &root_user, &e) <
+			    0); /* no such range */
+		assert_string_equal(s->attrs.net_allow, "a.test\n");
+	}
+	e = (struct err){ 0 };
+	if (sandbox_net_ports_store(s, "127.0.0.77:8077:80\n", 19, &root_user, &e) < 0)
+		assert_true(e.msg[0] != '\0' && !s->net.nports);
+}
+
 /* Each step is tried whatever became of those before. */
 static void life(struct world *w)
 {
@@ -96,6 +115,7 @@ static void life(struct world *w)
 		return;
 	}
 	sandbox_attr_store(s, ATTR_ENV, "A=1\n", 4, &root_user, &e);
+	net_lists(s);
 	slot_create(s, "side", &root_user, &e);
 	write_command(s, NULL, "true\n");
 	spin(w);
@@ -104,9 +124,12 @@ static void life(struct world *w)
 	sandbox_fs(s, AG_FS_STATFS, NULL, 0, &root_user, on_fs, &answers, NULL);
 	write_command(s, "side", "cat\n");
 	box_say(w, BOX_DONE, fill_done);
+	sandbox_net_allow_store(s, "b.test\n", 7, &root_user, &e);
 	buf_init(&out, 1 << 20);
 	sandbox_info_json(s, &out);
 	sandbox_usage_json(s, &out);
+	sandbox_net_allow_show(s, &out);
+	sandbox_net_ports_show(s, &out);
 	registry_health_json(w->reg, &out);
 	registry_metrics(w->reg, &root_user, &out);
 	buf_fini(&out);
@@ -131,6 +154,8 @@ static void lives_of_snapshots(struct world *w)
 		assert_true(e.msg[0] != '\0');
 		return;
 	}
+	sandbox_net_allow_store(s, "a.test\n", 7, &root_user, &e);
+	e = (struct err){ 0 };
 	if (sandbox_ctl(s, "start", &root_user, &e) < 0)
 		assert_true(e.msg[0] != '\0');
 	spin(w);
@@ -241,6 +266,7 @@ static void test_each_call_of_a_snapshots_life_may_fail(void **state)
 			fail_msg("after the fault at call %u (%s) a box lives", nth, fault_name());
 		/* What the pager could not be told for want of memory, it keeps until the machine's end or its own. */
 		fakes.nset[FAKE_DISKS] = fakes.nset[FAKE_EXPORTS] = fakes.nset[FAKE_MACHINES] = 0;
+		fakes.nset[FAKE_NETS] = 0;
 		fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = fakes.nset[FAKE_STORED] = 0;
 		if (nth % 32 == 0 || !hit) {
 			bring_down(w);
