@@ -270,7 +270,8 @@ static void test_load_and_freeze(void **state)
 	assert_int_equal(parse(BOX_LOAD, b.data, b.len, &m), 0);
 	assert_true(m.load.hold);
 	assert_string_equal(m.load.export_name, "0123-4567");
-	b.data[0] = 2;
+	assert_int_equal(m.load.hold, BOX_HOLD_WARM);
+	b.data[0] = BOX_HOLD_COUNT;
 	assert_int_equal(parse(BOX_LOAD, b.data, b.len, &m), -EBADMSG);
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		b.len = 1;
