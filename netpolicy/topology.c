@@ -96,6 +96,7 @@ static const struct setting settings6[] = {
 	{ SYS("ipv6/conf/all/forwarding"), "0" },
 	{ SYS("ipv6/conf/lo/disable_ipv6"), "0" },
 	{ SYS("ipv6/conf/" NET_TAP "/disable_ipv6"), "0" },
+	{ SYS("ipv6/conf/" NET_TAP "/addr_gen_mode"), "1" }, /* no address of the kernel's own making */
 	{ SYS("ipv6/conf/" NET_TAP "/accept_ra"), "0" },
 	{ SYS("ipv6/conf/" NET_TAP "/accept_redirects"), "0" },
 };

@@ -9,7 +9,6 @@
 #include <netlink/errno.h>
 #include <netlink/route/addr.h>
 #include <netlink/route/link.h>
-#include <netlink/route/link/inet6.h>
 #include <netlink/route/nexthop.h>
 #include <netlink/route/route.h>
 #include <netlink/route/rule.h>
@@ -39,10 +38,6 @@ static int link_up(struct nl_sock *sk, const char *name, struct err *e)
 	int r = change ? rtnl_link_get_kernel(sk, 0, name, &have) : -NLE_NOMEM;
 
 	if (r == 0) {
-		/* Nothing of the kernel's own making: no address from a prefix that the guest announces, no multicast
-		 * membership told to it. */
-		if (strcmp(name, NET_TAP) == 0)
-			(void)rtnl_link_inet6_set_addr_gen_mode(change, rtnl_link_inet6_str2addrgenmode("none"));
 		rtnl_link_set_flags(change, IFF_UP);
 		r = rtnl_link_change(sk, have, change, 0);
 	}

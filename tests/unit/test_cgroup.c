@@ -388,7 +388,8 @@ static void test_real_life(void **state)
 	struct cgroup_stat s = { 0 };
 	unsigned int n = 0;
 	struct err e = { 0 };
-	pid_t pid;
+	pid_t pid, pids[8];
+	size_t npids;
 	int status;
 
 	if (r->c->ntrees == 0)
@@ -396,6 +397,7 @@ static void test_real_life(void **state)
 	assert_int_equal(cgroup_kill(r->c, "aaaa", &e), 0); /* none: fine */
 	assert_int_equal(cgroup_remove(r->c, "aaaa", &e), 0);
 	assert_int_equal(cgroup_stat(r->c, "aaaa/box", &s), -ENOENT);
+	assert_int_equal(cgroup_pids(r->c, "aaaa/box", pids, ARRAY_LEN(pids), &npids), -ENOENT);
 	assert_int_equal(cgroup_list(r->c, collect, &n), 0);
 	assert_int_equal(n, 0);
 	pid = start(r, "aaaa/box", "trap '' TERM; sleep 1000 & sleep 1000 & wait");
@@ -405,6 +407,11 @@ static void test_real_life(void **state)
 	}
 	assert_true(s.cpu_usec > 0 || !cgroup_tree_of(r->c, CGROUP_CPUACCT));
 	assert_true(s.memory_bytes > 0 || !cgroup_tree_of(r->c, CGROUP_MEMORY));
+	assert_int_equal(cgroup_pids(r->c, "aaaa/box", pids, ARRAY_LEN(pids), &npids), 0);
+	assert_int_equal(npids, 3);
+	assert_true(pids[0] == pid || pids[1] == pid || pids[2] == pid);
+	assert_int_equal(cgroup_pids(r->c, "aaaa/box", pids, 2, &npids), 0);
+	assert_int_equal(npids, 2);
 	assert_int_equal(cgroup_list(r->c, collect, &n), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(cgroup_remove(r->c, "aaaa", &e), -EBUSY);

@@ -2,14 +2,14 @@
 /* The launcher and the network: an engine's tap, what is made in its namespace later, and the one process that stays in
  * the host's. See launch_fix.h. */
 #include <fcntl.h>
-#include <linux/if_tun.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -137,6 +137,30 @@ static void test_engine_no_tap(void **state)
 	engine(f, fix_new_slot(f), UUID_A, false, out, sizeof(out));
 	assert_int_equal(fix_count_lines(out, "net: "), 1);
 	assert_int_equal(fix_count_lines(out, "tap "), 0);
+}
+
+/* A host without taps: the engine starts all the same, with what kept the place, and it is said. */
+static void test_no_tun(void **state)
+{
+	struct fix *f = *state;
+	AUTO_FD mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	AUTO_FD null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct launch_spawn s;
+	char unenforced[64];
+	struct back back;
+	pid_t pid;
+
+	fix_stop_launcher(f);
+	assert_int_equal(unshare(CLONE_NEWNS), 0);
+	assert_int_equal(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	assert_int_equal(mount("tmpfs", "/dev/net", "tmpfs", 0, NULL), 0);
+	fix_start_launcher(f, NULL);
+	assert_int_equal(setns(mounts, CLONE_NEWNS), 0);
+	s = fix_spawn_of(LAUNCH_ENGINE, fix_new_slot(f), UUID_A, "sleep");
+	s.net_fd = TAP_AT;
+	assert_int_equal(fix_spawn(f, &s, (int[]){ null, null, null }, 3, &pid, unenforced), 0);
+	assert_non_null(strstr(unenforced, "network"));
+	assert_int_equal(net(f, UUID_A, &back), -ENODEV);
 }
 
 static void test_tap_refused_einval(void **state)
@@ -426,6 +450,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_engine_tap, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_engine_no_tap, fix_setup, fix_teardown),
+		cmocka_unit_test_setup_teardown(test_no_tun, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_tap_refused_einval, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_net, fix_setup, fix_teardown),
 		cmocka_unit_test_setup_teardown(test_net_after_restart, fix_setup, fix_teardown),

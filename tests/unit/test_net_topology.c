@@ -505,7 +505,8 @@ static void test_no_way_out(void **state)
 	struct nl_sock *sk = nl_socket_alloc();
 	struct nl_cache *cache = NULL;
 	struct routes seen = { 0 };
-	int families = n->fds[TOPOLOGY_TCP6] >= 0 ? 2 : 1;
+	int families = n->fds[TOPOLOGY_TCP6] >= 0 ? 2 : 1, addresses = 0;
+	char text[4096];
 
 	netrig_enter(n->sandbox_ns);
 	assert_int_equal(nl_connect(sk, NETLINK_ROUTE), 0);
@@ -514,6 +515,12 @@ static void test_no_way_out(void **state)
 	nl_cache_foreach(cache, look_at, &seen);
 	nl_cache_free(cache);
 	nl_socket_free(sk);
+	if (families == 2) { /* addresses that we gave it, and none that waits to be usable */
+		read_there(n, "/proc/thread-self/net/if_inet6", text, sizeof(text));
+		for (const char *p = text; (p = strstr(p, NET_TAP "\n")); p++)
+			addresses++;
+		assert_int_equal(addresses, 2);
+	}
 	assert_int_equal(seen.away, 0);
 	assert_int_equal(seen.marked, families);
 	assert_int_equal(seen.main, families == 2 ? 3 : 1);
