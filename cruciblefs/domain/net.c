@@ -91,6 +91,10 @@ void net_broken(struct sandbox *s, int code, const char *what, const char *words
 
 	err_set(&e, code, "sandbox %s: its network: %s: %s", s->name, what, words);
 	if (n->holds_ready) {
+		/* Another machine would fare no better; and nobody has used what this one has of a snapshot, so that
+		 * the next start goes on from there again, not from the disk alone. */
+		s->unproven = false;
+		s->disk_unused |= s->template[0] != '\0';
 		s->reg->n_failed_starts++;
 		sandbox_down(s, e.msg);
 		return;
@@ -211,6 +215,7 @@ void net_down(struct sandbox *s)
 	loop_del(s->reg->loop, &n->patience);
 	n->state = NET_OFF;
 	n->there = n->maybe = n->guest_on = n->holds = n->holds_ready = n->ready_waits = false;
+	n->tries = 0;
 }
 
 void net_gone(struct sandbox *s)
@@ -231,12 +236,14 @@ void net_netd_lost(struct sandbox *s)
 {
 	struct sandbox_net *n = &s->net;
 
+	/* What it has heard, if it comes back and not a fresh one: all of it, or perhaps the last request. */
+	n->maybe |= n->there;
+	n->unsure = !n->maybe;
 	n->there = false;
 	net_ports_forget_netd(s);
 	if (n->state == NET_OPEN)
 		n->state = NET_OPENING;
 	if (n->state == NET_OPENING) {
-		n->maybe = true; /* unless it comes as a fresh one */
 		n->allow_due = n->ports_due = true;
 		net_step(s);
 	}
@@ -247,7 +254,7 @@ void net_netd_up(struct sandbox *s, bool fresh)
 	struct sandbox_net *n = &s->net;
 
 	if (fresh)
-		n->maybe = false;
+		n->maybe = n->unsure = false;
 	if (n->state == NET_BROKEN && s->link && net_wanted(s)) {
 		begin(s, false);
 		return;

@@ -43,6 +43,7 @@ struct sandbox_net {
 	bool asked_netd;
 	bool dropped; /* that answer is of a machine that is no more */
 	bool there;   /* netd has its sockets */
+	bool unsure;  /* or something of them, which must go first */
 	bool maybe;   /* netd may have them, of a connection or a daemon before */
 	bool allow_due, ports_due;
 	bool guest_on;	  /* the guest has been told that it has a network */
@@ -50,6 +51,7 @@ struct sandbox_net {
 	bool holds_ready; /* a start waits for it */
 	bool ready_waits; /* and the guest is ready */
 	bool sockets_asked, stat_asked;
+	unsigned tries; /* of the launcher, that it could not serve yet */
 	loop_id step, patience;
 	struct net_held *ports;
 	size_t nports;

@@ -190,6 +190,7 @@ static void on_log(struct registry *r, struct wire_rd *rd)
 	char uuid[LAUNCH_UUID_LEN + 1], line[LINE_MAX_ + 1];
 	struct sandbox *s;
 	AUTO_JSON *o = NULL;
+	const char *text;
 
 	wire_str(rd, uuid, sizeof(uuid));
 	wire_str(rd, line, sizeof(line));
@@ -197,9 +198,10 @@ static void on_log(struct registry *r, struct wire_rd *rd)
 	    !json_object_is_type(o, json_type_object))
 		return;
 	s = registry_by_uuid(r, uuid);
-	if (!s)
+	text = s ? json_line(o) : NULL;
+	if (!text)
 		return;
-	journal_append(s->dirfd, NET_LOG, json_line(o), NET_LOG_MAX);
+	journal_append(s->dirfd, NET_LOG, text, NET_LOG_MAX);
 	waitq_wake(&s->waitq);
 }
 

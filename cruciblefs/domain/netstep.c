@@ -12,7 +12,9 @@
 #include "netpolicy/netd/netd.h"
 #include "netpolicy/topology.h"
 
-#define LOOK_NS (500ull * 1000000ull)
+#define LOOK_NS	  (500ull * 1000000ull)
+#define AGAIN_NS  (50ull * 1000000ull) /* the launcher has much to do, or the engine is only just starting */
+#define AGAIN_MAX 5u
 
 /* An answer came. False: of a machine that is no more, or netd has died; then what is missing is asked for anew. */
 static bool answered(struct sandbox *s, int code)
@@ -97,6 +99,11 @@ static void on_namespace(void *arg, int code, const char *words, struct wire_rd 
 		sandbox_unref(s);
 		return;
 	}
+	if ((code == -EBUSY || code == -ENOENT) && s->net.tries++ < AGAIN_MAX && net_step_later(s, AGAIN_NS) == 0) {
+		sandbox_unref(s);
+		return;
+	}
+	s->net.tries = 0;
 	if (code < 0) {
 		snprintf(text, sizeof(text), "%.240s; crucible doctor tells what is missing", words);
 		net_broken(s, code, "the host cannot filter it", text);
@@ -112,12 +119,19 @@ static void on_namespace(void *arg, int code, const char *words, struct wire_rd 
 static void ask_namespace(struct sandbox *s)
 {
 	uint8_t machine[LAUNCH_UUID_BYTES];
+	struct ask a;
 
 	if (!s->reg->launcher) {
 		net_broken(s, -EIO, "making it", "the launcher is gone; restart the daemon");
 		return;
 	}
 	netd_refresh(s->reg);
+	if (s->net.unsure) {
+		ask_init(&a);
+		ask_str(&a, s->uuid);
+		ask_netd(s->reg, NETD_CLOSE, &a, NULL, NULL);
+		s->net.unsure = false;
+	}
 	launch_uuid_encode(s->machine, machine);
 	sent(s,
 	     launcher_call(s->reg->launcher, LAUNCH_NET, machine, sizeof(machine), NULL, 0, on_namespace,

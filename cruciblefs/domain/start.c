@@ -445,7 +445,7 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	if (!s->reg->launcher)
 		return err_set(e, -EIO, "sandbox %s: start: the launcher is gone; restart the daemon", s->name);
 	r = admit(s, e);
-	if (!r && (r = net_list_check(s, e)) < 0)
+	if (!r && net_wanted(s) && (r = net_list_check(s, e)) < 0)
 		err_wrap(e, "sandbox %s: start: net/allow", s->name);
 	if (!r)
 		r = new_start(s, &st, e);

@@ -138,6 +138,39 @@ static void test_nobody_waits_for_ever(void **state)
 	assert_clean(w);
 }
 
+/* One of a profile's warm machine, or that goes on from a snapshot by `from`: the next start does so again. */
+static void test_what_it_goes_on_from_is_kept(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = networked(w, "a", "a.test\n"), *c;
+	struct snapshot *p = take_ready(w, s, "one");
+	struct err e = { 0 };
+
+	c = new_sandbox(w, "c", &root_user);
+	assert_int_equal(sandbox_attr_store(c, ATTR_FROM, "snapshot:one", 12, &root_user, &e), 0);
+	w->fake.refuse_net = -EPERM;
+	starts(w, c);
+	assert_int_equal(sandbox_status(c), SBX_FAILED);
+	w->fake.refuse_net = 0;
+	fakes.trace[0] = '\0';
+	starts(w, c);
+	assert_int_equal(sandbox_status(c), SBX_READY);
+	assert_true(fakes_traced("B:LOAD ") && fakes_traced("N:ALLOW "));
+	gone(w, c);
+	/* The launcher may be busy for a moment. */
+	w->fake.refuse_net = -EBUSY;
+	c = new_sandbox(w, "c", &root_user);
+	assert_int_equal(allow(c, "a.test\n", &e), 0);
+	starts(w, c);
+	assert_int_equal(sandbox_status(c), SBX_STARTING);
+	w->fake.refuse_net = 0;
+	until(w, sandbox_status(c) == SBX_READY);
+	gone(w, c);
+	snapshot_destroy(p, &root_user);
+	gone(w, s);
+	assert_clean(w);
+}
+
 /* -- lists that are written while it runs ------------------------------------------------------------------------- */
 
 static void test_the_first_list_of_a_machine_that_runs(void **state)
@@ -392,6 +425,7 @@ int main(void)
 		T(test_what_a_start_cannot_have_fails_it),
 		T(test_a_start_waits_for_netd),
 		T(test_nobody_waits_for_ever),
+		T(test_what_it_goes_on_from_is_kept),
 		T(test_the_first_list_of_a_machine_that_runs),
 		T(test_a_machine_that_runs_goes_on_without),
 		T(test_what_is_written_while_it_opens_counts),

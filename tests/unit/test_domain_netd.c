@@ -96,7 +96,7 @@ static void test_ports_go_to_netd_and_outlive_the_machine(void **state)
 static void test_netd_dies_and_comes_back(void **state)
 {
 	struct world *w = *state;
-	struct sandbox *s = networked(w, "a", "a.test\n"), *cold = running(w, "cold");
+	struct sandbox *s = networked(w, "a", "a.test\n"), *cold = running(w, "cold"), *b;
 	char text[64];
 	struct err e;
 
@@ -134,6 +134,20 @@ static void test_netd_dies_and_comes_back(void **state)
 	spin(w);
 	assert_string_equal(fakes.net_allow, "c.test\n");
 	assert_string_equal(sandbox_error(s), "");
+	/* Cut off when it may have opened one, or not: that goes before the namespace is asked for again. */
+	fakes.hold[FAKE_NETD][NETD_OPEN] = true;
+	b = new_sandbox(w, "b", &root_user);
+	assert_int_equal(allow(b, "b.test\n", &e), 0);
+	starts(w, b);
+	assert_true(fakes_have(FAKE_NETS, b->uuid));
+	fakes_lose(FAKE_NETD);
+	fakes_obey();
+	fakes.trace[0] = '\0';
+	fakes_up(FAKE_NETD, false);
+	spin(w);
+	assert_true(fakes_traced("N:CLOSE N:OPEN N:ALLOW "));
+	assert_int_equal(sandbox_status(b), SBX_READY);
+	gone(w, b);
 	gone(w, s);
 	gone(w, cold);
 	assert_clean(w);
