@@ -254,6 +254,7 @@ engine_argv() { # SANDBOX
 	mapfile -d '' -t ENGINE_ARGV <"/proc/$pid/cmdline"
 	ENGINE_ARGV[0]=$(command -v "${ENGINE_ARGV[0]##*/}")
 	ENGINE_ARGV=("${ENGINE_ARGV[@]/#\/boot\//$STORE/boot/}")
+	ENGINE_ARGV=("${ENGINE_ARGV[@]/#tap,id=tap0,*/hubport,id=tap0,hubid=0}") # the tap's descriptor is the launcher's to give
 }
 
 # ENGINE_ARGV for a machine without crucible's block server: FILE is an overlay of qcow2.
