@@ -54,6 +54,13 @@ check-unit: $(TEST_UNIT) $(TEST_FUZZ) all ## unit tests, and the fuzz targets ov
 check-e2e: all teststore $(B)/unit/fakefs ## end to end: the daemon, the mount and guests; E2E='01_hello 2*' takes some
 	$(Q)$(RUNNER) -t 300 $(E2E_SPECS)
 
+NET_UNIT := $(filter test_net% test_domain_net% test_launch_net test_agent_net,$(UNIT))
+NET_FUZZ := $(filter fuzz_net%,$(FUZZ))
+.PHONY: check-net
+check-net: all teststore $(addprefix $(B)/unit/,$(NET_UNIT)) $(addprefix $(B)/fuzz/,$(NET_FUZZ)) ## the network alone: units, corpora, and guests in namespaces that the tests make
+	$(Q)$(RUNNER) -t 300 $(addprefix $(B)/unit/,$(NET_UNIT)) $(foreach f,$(NET_FUZZ),$(B)/fuzz/$(f)::tests/fuzz/corpus/$(f)) \
+		$(wildcard tests/e2e/9[0-9]_net_*.sh)
+
 # Leaks count in the unit tests. Not end to end: the leak checker stops its process with ptrace from a helper, which a confined process
 # without /proc cannot allow; what daemon and box would leak, their unit tests show.
 SAN_ENV = ASAN_OPTIONS=detect_leaks=$(1):abort_on_error=0:disable_coredump=1:handle_abort=1 \

@@ -30,6 +30,10 @@ for to in 10.77.0.1 93.184.216.34 169.254.169.254 192.0.2.1 192.0.2.2 10.0.0.1; 
 	run a "timeout 3 wget -q -O - http://$to/hello; timeout 3 ping -c 1 -W 2 $to"
 	assert_rec exit_code '!0' stdout '=~^(PING [^\n]*\n)?(\n---.*100% packet loss.*)?$'
 done
+# The host's side: nothing came through, though it was sent, and nothing was set up for it.
+engine=$(engine_pid a)
+assert_match "$(grep net0 "/proc/$engine/net/dev")" 'net0: +0 +0 +0 +[1-9]' 'what the tap has received: bytes, packets, errors; what it threw away'
+assert_no_match "$(cat "/proc/$engine/net/route" "/proc/$engine/net/arp")" net0
 assert_eq "$(http_count 'GET')" 2 "requests that reached a server: the two of the twin"
 assert_eq "$(dns_count .)" 0 "questions that reached the upstream"
 
