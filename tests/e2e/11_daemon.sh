@@ -51,7 +51,7 @@ df "$MNT" >/dev/null
 assert_errno OK statvfs "$MNT"
 assert_eq "$(stat -c %U "$MNT")" root
 assert_eq "$(pid_of_uid "$UID_BASE")" "$DAEMON_PID" "processes of the service uid: the daemon, which gave root up"
-assert_eq "$(for p in $(uid_pids); do cat "/proc/$p/comm"; done | sort | tr '\n' ' ')" "crucible-pager crucible-store crucibled " "processes of a daemon without sandboxes"
+assert_eq "$(for p in $(uid_pids); do cat "/proc/$p/comm"; done | sort | tr '\n' ' ')" "crucible-netd crucible-pager crucible-store crucibled " "processes of a daemon without sandboxes"
 assert_eq "$(awk '/^CapEff/ { print $2 }' "/proc/$DAEMON_PID/status")" 0000000000000000 "capabilities of the daemon"
 assert_eq "$(awk '/^NoNewPrivs/ { print $2 }' "/proc/$DAEMON_PID/status")" 1
 assert_eq "$(awk '/^Seccomp:/ { print $2 }' "/proc/$DAEMON_PID/status")" 2
