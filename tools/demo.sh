@@ -66,9 +66,10 @@ cat <<HOW
 
 That was a virtual machine. To go on:
   make install                                     # programs, man pages, systemd unit
-  crucible profile build python                    # into /var/lib/crucible
+  crucible profile build base                      # into /var/lib/crucible; what machines start from unless told otherwise
+  crucible profile build python
   systemctl start crucible      (or: crucible daemon &)
   mkdir /crucible/run/a; echo 'uname -a' > /crucible/run/a/cmd; cat /crucible/run/a/wait
-  crucible run -- python3 -c 'print("hello")'
+  crucible run --profile python -- python3 -c 'print("hello")'
 README.md in the mount, crucible(1) and cruciblefs(8) tell the rest.
 HOW
