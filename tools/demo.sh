@@ -28,7 +28,7 @@ trap cleanup EXIT
 
 mkdir -p "$demo/store" "$mnt"
 echo "== building the python profile (once: a minute or two; then it is only compared)"
-"$build/libexec/crucible-profile" build python --store "$demo/store"
+"$build/bin/crucible" profile build python --store "$demo/store"
 
 echo "== serving the tree at $mnt"
 rm -f "$demo/ready"
