@@ -173,14 +173,18 @@ check-nested: all $(B)/unit/test_engine ## the main path and forks under KVM, in
 	$(Q)tests/nested/run.sh $(B)
 
 .PHONY: install
-install: all install-profile ## install programs, man pages, completions and the systemd unit (PREFIX, DESTDIR)
+install: all ## install programs, man pages, completions and the systemd unit (PREFIX, DESTDIR)
+	+$(Q)$(MAKE) --no-print-directory install-built
+
+.PHONY: install-built
+install-built: install-profile
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR) $(DESTDIR)$(UNITDIR) \
 		$(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man5 $(DESTDIR)$(MANDIR)/man8 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	install -m 755 $(filter $(B)/bin/%,$(PROG_BINS)) $(DESTDIR)$(BINDIR)
 	install -m 755 $(filter $(B)/libexec/%,$(PROG_BINS)) $(DESTDIR)$(LIBEXECDIR)
-	install -m 644 $(PRELOAD) $(DESTDIR)$(LIBEXECDIR)
+	install -m 755 $(PRELOAD) $(DESTDIR)$(LIBEXECDIR)
 	install -m 644 $(wildcard docs/man/*.1) $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard docs/man/*.5) $(DESTDIR)$(MANDIR)/man5
 	install -m 644 $(wildcard docs/man/*.8) $(DESTDIR)$(MANDIR)/man8

@@ -39,6 +39,8 @@ static const char *parse_port(char *text, struct net_port *ret)
 	char *slash = strchr(text, '/'), *guest;
 	const char *why;
 
+	if (*text == '+' || *text == '-')
+		return "lines with + and - are for net/allow; here > replaces the list, and >> adds to it";
 	if (slash) {
 		if (strcmp(slash, "/udp") == 0)
 			return "there is no UDP into a sandbox, only TCP";

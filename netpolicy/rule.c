@@ -201,7 +201,7 @@ static int parse_cidr(const char *host, const struct net_reach *reach, struct ne
 	if (why)
 		return err_set(e, -EINVAL,
 			       "rule %.*s: it holds addresses that no sandbox may reach (%s); root can open "
-			       "ranges in the configuration",
+			       "ranges: net_private of crucible.conf(5)",
 			       SHOWN, host, why);
 	return 0;
 }

@@ -28,7 +28,7 @@ trap cleanup EXIT
 
 mkdir -p "$demo/store" "$mnt"
 echo "== building the python profile (once: a minute or two; then it is only compared)"
-"$build/libexec/crucible-profile" build python --store "$demo/store"
+"$build/bin/crucible" profile build python --store "$demo/store"
 
 echo "== serving the tree at $mnt"
 rm -f "$demo/ready"
@@ -66,9 +66,10 @@ cat <<HOW
 
 That was a virtual machine. To go on:
   make install                                     # programs, man pages, systemd unit
-  crucible profile build python                    # into /var/lib/crucible
+  crucible profile build base                      # into /var/lib/crucible; what machines start from unless told otherwise
+  crucible profile build python
   systemctl start crucible      (or: crucible daemon &)
   mkdir /crucible/run/a; echo 'uname -a' > /crucible/run/a/cmd; cat /crucible/run/a/wait
-  crucible run -- python3 -c 'print("hello")'
+  crucible run --profile python -- python3 -c 'print("hello")'
 README.md in the mount, crucible(1) and cruciblefs(8) tell the rest.
 HOW

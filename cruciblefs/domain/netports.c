@@ -63,6 +63,18 @@ static const char *holder(const struct sandbox *s, const struct net_port *p)
 	return NULL;
 }
 
+/* Its present list has the port with another address (0.0.0.0 and 127.0.0.1): that is held until the new list is. */
+static bool held_by_itself(const struct sandbox *s, const struct net_port *p)
+{
+	for (size_t i = 0; i < s->net.nports; i++) {
+		const struct net_port *o = &s->net.ports[i].port;
+
+		if (o->host_port == p->host_port && o->host.family == p->host.family && !same_place(o, p))
+			return true;
+	}
+	return false;
+}
+
 static int refused(const struct sandbox *s, const struct net_port *p, int code, struct err *e)
 {
 	const char *by = code == -EADDRINUSE ? holder(s, p) : NULL;
@@ -71,6 +83,11 @@ static int refused(const struct sandbox *s, const struct net_port *p, int code, 
 	net_addr_text(&p->host, addr);
 	switch (code) {
 	case -EADDRINUSE:
+		if (!by && held_by_itself(s, p))
+			return err_set(e, code,
+				       "%s port %u of this host is taken, maybe by the present list, which has that "
+				       "port with another address: empty it first (echo '#' > net/ports)",
+				       addr, p->host_port);
 		return err_set(e, code, "%s port %u of this host is taken%s%s; choose another", addr, p->host_port,
 			       by ? " by sandbox " : "", by ? by : "");
 	case -EACCES:

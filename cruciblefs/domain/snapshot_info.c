@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* info.json of a snapshot. */
+#include <stdio.h>
 #include <string.h>
 #include "base/json.h"
 #include "cruciblefs/domain/snapshot_priv.h"
@@ -24,7 +25,7 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *sizes = json_object_new_object(), *list = NULL;
 	struct err e;
-	char at[32];
+	char at[32], pause[32];
 
 	if (!o || !sizes) {
 		json_object_put(sizes);
@@ -60,7 +61,9 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 	json_object_object_add(sizes, "pages_shared", json_object_new_uint64(p->shared_pages));
 	json_object_object_add(sizes, "pages_changed", json_object_new_uint64(p->captured_pages));
 	json_object_object_add(o, "sizes", sizes);
-	json_object_object_add(o, "pause_ms", json_object_new_double((double)p->pause_ns / 1e6));
+	/* As text: what a double makes of 29.005 is 29.005013000000002. */
+	snprintf(pause, sizeof(pause), "%.3f", (double)p->pause_ns / 1e6);
+	json_object_object_add(o, "pause_ms", json_object_new_double_s((double)p->pause_ns / 1e6, pause));
 	if (!p->inherited || json_parse(p->inherited, strlen(p->inherited), &list, &e) < 0)
 		list = json_object_new_array();
 	json_object_object_add(o, "inherited", list);

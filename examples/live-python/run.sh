@@ -5,7 +5,12 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
-cd "${CRUCIBLE_MOUNT:-/crucible}"
+mnt=${CRUCIBLE_MOUNT:-/crucible}
+[ -f "$mnt/version" ] || {
+	echo "$0: $mnt is no crucible mount; start the daemon, or set CRUCIBLE_MOUNT" >&2
+	exit 1
+}
+cd "$mnt"
 [ -d profiles/python ] || {
 	echo "$0: the profile python is not built: crucible profile build python" >&2
 	exit 1
@@ -46,7 +51,7 @@ answer "$live/stdout" 2
 
 # -- two forks of it
 echo "$id" >"run/$id/snapshot"
-printf '%s\n' "$id-left" "$id-right" >"snapshots/$id/fork"
+echo "$id-left" "$id-right" >"snapshots/$id/fork"
 
 tell() { # SANDBOX LINE…: through the FIFO
 	local text

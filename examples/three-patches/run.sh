@@ -57,7 +57,7 @@ cat "run/$id/wait" >/dev/null
 
 # -- a snapshot, and a fork for each candidate: all of them, or none
 echo "$id" >"run/$id/snapshot" || failed "snapshot" "$id"
-printf "$id-%s\n" "${candidates[@]}" >"snapshots/$id/fork" || {
+echo "${candidates[@]/#/$id-}" >"snapshots/$id/fork" || { # one line is one write: bash's printf writes line by line
 	cat "snapshots/$id/error" >&2
 	exit 1
 }

@@ -72,10 +72,16 @@ for bad in 80 "$P:0" 0:80 "$P:65536" "$P:80/udp" "localhost:$P:80" x; do
 	assert_match "$(cat "$A/error")" 'sandbox a: net/ports: .*'
 done
 assert_errno EEXIST write "$N/ports" "$P:80\n$P:81\n"
+assert_errno EINVAL write "$N/ports" "+$P:81\n"
+assert_match "$(cat "$A/error")" '>> adds' "the way out"
+assert_errno EADDRINUSE write "$N/ports" "0.0.0.0:$P:80\n"
+assert_match "$(cat "$A/error")" 'empty it first' "the way out of what stands in its own way"
 assert_errno EADDRNOTAVAIL write "$N/ports" "192.0.2.9:$P:80\n"
 if [ "$(cat /proc/sys/net/ipv4/ip_unprivileged_port_start)" -gt 81 ]; then
 	assert_errno EACCES write "$N/ports" '81:80\n'
 	assert_match "$(cat "$A/error")" 'below 1024' "the way out"
+	! bounded "$CRUCIBLE" run --mount "$MNT" -p 81:80 -- true </dev/null 2>"$DIR/said" || fail "port 81 was published"
+	assert_match "$(cat "$DIR/said")" '^crucible: .*below 1024' "the command says so, too"
 fi
 assert_file "$N/ports" "127.0.0.1:$P:80/tcp" "what was there stays"
 Q=$(free_port)

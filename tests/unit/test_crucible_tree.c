@@ -195,6 +195,10 @@ static void test_words_of_a_refusal(void **state)
 	assert_int_equal(tree_explain(a, -ESTALE, &e, "ctl"), -ESTALE);
 	assert_non_null(strstr(e.msg, "removed"));
 	assert_int_equal(tree_set(a, "none", "x", &e), -ENOENT);
+	assert_int_equal(tree_put(a, "none", "x\n", 2, &e), -ENOENT);
+	assert_string_equal(e.msg, "none: No such file or directory");
+	assert_int_equal(tree_put(a, "from", "profile:a\n", 10, &e), 0);
+	assert_file("run/a/from", "profile:a\n");
 	assert_int_equal(tree_set(a, "from", "profile:tiny", &e), 0);
 	assert_file("run/a/from", "profile:tiny\n");
 	/* Nothing is ever made by writing. */

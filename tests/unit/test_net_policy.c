@@ -389,6 +389,8 @@ static void test_ports_refused(void **state)
 		{ "[x]:8080:80", -EINVAL, "no IPv6 address" },
 		{ "1.2.3:8080:80", -EINVAL, "not a name" },
 		{ "80-90:80", -EINVAL, "host's port" },
+		{ "+8080:80", -EINVAL, ">> adds" },
+		{ "-8080:80", -EINVAL, ">> adds" },
 		{ "8080:80\n127.0.0.1:8080:81", -EEXIST, "there already" },
 	};
 	struct net_port ports[NET_PORTS_MAX];

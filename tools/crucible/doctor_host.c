@@ -98,10 +98,11 @@ void check_userfaultfd(struct doctor *d, struct finding *f)
 	(void)d;
 	fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 	if (fd >= 0 || access("/dev/userfaultfd", F_OK) == 0) {
-		find(f, LEVEL_OK, "available (for snapshots, in a later version)");
+		find(f, LEVEL_OK, "available: forks load their memory as they use it");
 		return;
 	}
-	find(f, LEVEL_INFO, "not available: %s (for snapshots, in a later version)", strerror(errno));
+	find(f, LEVEL_INFO, "not available: %s; forks wait until all memory of their snapshot is loaded",
+	     strerror(errno));
 	mend(f, "sysctl vm.unprivileged_userfaultfd=1");
 }
 
@@ -110,10 +111,10 @@ void check_io_uring(struct doctor *d, struct finding *f)
 	(void)d;
 	/* No parameters: EFAULT says that the call itself is permitted. */
 	if (syscall(SYS_io_uring_setup, 1, NULL) >= 0 || errno == EFAULT || errno == EINVAL) {
-		find(f, LEVEL_OK, "available (for snapshots, in a later version)");
+		find(f, LEVEL_OK, "available: the store reads with it");
 		return;
 	}
-	find(f, LEVEL_INFO, "not available: %s (for snapshots, in a later version)", strerror(errno));
+	find(f, LEVEL_INFO, "not available: %s; the store reads with threads", strerror(errno));
 	if (errno == EPERM)
 		mend(f, "sysctl kernel.io_uring_disabled=0");
 }

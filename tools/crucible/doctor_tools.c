@@ -149,9 +149,9 @@ void check_network(struct doctor *d, struct finding *f)
 
 void check_programs(struct doctor *d, struct finding *f)
 {
-	static const char *const names[] = { "crucibled",	    "crucible-launch", "crucible-box",
-					     "crucible-agent",	    "crucible-pager",  "crucible-store",
-					     "crucible-preload.so", "crucible-profile" };
+	static const char *const names[] = { "crucibled",      "crucible-launch",     "crucible-box",
+					     "crucible-agent", "crucible-pager",      "crucible-store",
+					     "crucible-netd",  "crucible-preload.so", "crucible-profile" };
 	char path[PATH_MAX];
 	struct err e = { 0 };
 

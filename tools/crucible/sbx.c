@@ -179,11 +179,8 @@ int sbx_set_env(struct sbx *s, const struct args_texts *env, struct err *e)
 		else if (buf_addf(&text, "%s\n", env->v[i]) < 0)
 			r = err_set(e, -E2BIG, "--env: more than 1 MiB");
 	}
-	if (r == 0 && text.len) {
-		r = tree_write(s->dir, "env", text.data, text.len);
-		if (r < 0)
-			tree_explain(s->dir, r, e, "env");
-	}
+	if (r == 0 && text.len)
+		r = tree_put(s->dir, "env", text.data, text.len, e);
 	buf_fini(&text);
 	return r;
 }
@@ -203,11 +200,8 @@ static int set_list(struct sbx *s, const char *path, const char *option, const s
 		else if (buf_addf(&text, "%s\n", lines->v[i]) < 0)
 			r = err_set(e, -E2BIG, "--%s: more than %u KiB in all", option, LIST_TEXT_MAX / 1024);
 	}
-	if (r == 0) {
-		r = tree_write(s->dir, path, text.data, text.len);
-		if (r < 0)
-			tree_explain(s->dir, r, e, "%s", path);
-	}
+	if (r == 0)
+		r = tree_put(s->dir, path, text.data, text.len, e);
 	buf_fini(&text);
 	return r;
 }

@@ -30,7 +30,9 @@ int snapshot_explain(int code, const char *id, struct err *e)
 	case -EPERM:
 		return err_set(e, code, "snapshot \"%s\" belongs to somebody else", id);
 	case -EEXIST:
-		return err_set(e, code, "there is a snapshot \"%s\" already", id);
+		return err_set(e, code,
+			       "there is a snapshot \"%s\" already: choose another name, or crucible snapshot rm %s",
+			       id, id);
 	default:
 		return err_set(e, code, "snapshot \"%s\": %s", id, strerror(-code));
 	}

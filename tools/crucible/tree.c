@@ -61,12 +61,14 @@ int tree_json(int dir, const char *path, struct json_object **ret, struct err *e
 	return 0;
 }
 
-int tree_write(int dir, const char *path, const void *data, size_t len)
+/* *ret_opened: a failure is the write's, or the close's, and not the open's. */
+static int write_to(int dir, const char *path, const void *data, size_t len, bool *ret_opened)
 {
 	AUTO_FD fd = -1;
 	int r;
 
 	fd = openat(dir, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	*ret_opened = fd >= 0;
 	if (fd < 0)
 		return -errno;
 	r = fd_write_all(fd, data, len);
@@ -76,18 +78,45 @@ int tree_write(int dir, const char *path, const void *data, size_t len)
 	return close(take_fd(&fd)) < 0 && errno != EINTR ? -errno : 0;
 }
 
+int tree_write(int dir, const char *path, const void *data, size_t len)
+{
+	bool opened;
+
+	return write_to(dir, path, data, len, &opened);
+}
+
+/* The daemon's words of the last failure, if there are any. */
+static bool take_words(int dir, int code, struct err *e)
+{
+	char words[WORDS_MAX] = "";
+
+	if (tree_word(dir, "error", words, sizeof(words)) < 0 || !words[0])
+		return false;
+	err_set(e, code, "%s", words);
+	return true;
+}
+
+int tree_put(int dir, const char *path, const void *data, size_t len, struct err *e)
+{
+	bool opened;
+	int r = write_to(dir, path, data, len, &opened);
+
+	/* The kernel says this of an open. Whoever was let in and is refused then was refused by the daemon. */
+	if (r == -EACCES && opened && take_words(dir, r, e))
+		return r;
+	return r < 0 ? tree_explain(dir, r, e, "%s", path) : 0;
+}
+
 int tree_set(int dir, const char *path, const char *value, struct err *e)
 {
 	AUTO_FREE char *line = NULL;
-	int n, r;
+	int n = asprintf(&line, "%s\n", value);
 
-	n = asprintf(&line, "%s\n", value);
 	if (n < 0) {
 		line = NULL;
 		return err_set(e, -ENOMEM, "no memory");
 	}
-	r = tree_write(dir, path, line, (size_t)n);
-	return r < 0 ? tree_explain(dir, r, e, "%s", path) : 0;
+	return tree_put(dir, path, line, (size_t)n, e);
 }
 
 /* The kernel answers these itself, or they say that there is nobody who could have left words. */
@@ -105,14 +134,14 @@ static bool is_from_daemon(int code)
 
 int tree_explain(int dir, int code, struct err *e, const char *fmt, ...)
 {
-	char words[WORDS_MAX] = "", what[WORDS_MAX];
+	char what[WORDS_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof(what), fmt, ap);
 	va_end(ap);
-	if (is_from_daemon(code) && tree_word(dir, "error", words, sizeof(words)) == 0 && words[0])
-		return err_set(e, code, "%s", words);
+	if (is_from_daemon(code) && take_words(dir, code, e))
+		return code;
 	if (code == -ENOTCONN || code == -ECONNABORTED)
 		return err_set(e, code, "%s: the guest, or the daemon, is gone", what);
 	if (code == -ESTALE)

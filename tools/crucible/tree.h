@@ -19,7 +19,9 @@ int tree_json(int dir, const char *path, struct json_object **ret, struct err *e
 
 /* Write @len bytes of @data as they are, in one open file. Errors: those of open, write and close. */
 int tree_write(int dir, const char *path, const void *data, size_t len);
-/* Write one value (with a newline). On failure @e is filled by tree_explain() for @dir. */
+/* The same; on failure @e is filled by tree_explain() for @dir, or with what the daemon said in the write. */
+int tree_put(int dir, const char *path, const void *data, size_t len, struct err *e);
+/* Write one value (with a newline), as tree_put(). */
 int tree_set(int dir, const char *path, const char *value, struct err *e);
 
 /* Words for @code, with which a file of the object @dir refused: the object's file `error` where it speaks of this,

@@ -253,7 +253,9 @@ static int refuse(struct box *b, int fd, struct err *e)
 	if (b->state == BOX_BOOTING)
 		return err_set(e, -EBUSY, "the sandbox is not ready yet");
 	if (b->state == BOX_PAUSED)
-		return err_set(e, -EBUSY, "the sandbox is paused: a guest that stands can not freeze its commands");
+		return err_set(
+			e, -EBUSY,
+			"the sandbox is paused: a guest that stands cannot freeze its commands; resume it first");
 	if (b->freeze.step != FREEZE_NONE)
 		return err_set(e, -EBUSY, "another snapshot of the sandbox is being taken");
 	if (b->pause_id)
