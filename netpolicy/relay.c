@@ -34,6 +34,7 @@ static void on_rested(void *arg)
 
 static void rest(struct relay_listener *l)
 {
+	loop_del(l->r->loop, &l->again);
 	if (loop_timer(l->r->loop, now_ns() + l->r->rest_ns, on_rested, l, &l->again) == 0)
 		(void)loop_mod(l->r->loop, l->src, 0);
 }
@@ -71,7 +72,10 @@ static void on_listener(void *arg, uint32_t events)
 		int fd = accept4(l->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
-			if (!of_one(errno))
+			/* It was shut down by whoever else has it, for good: its hang-up would be told for ever. */
+			if (errno == EINVAL)
+				loop_del(l->r->loop, &l->src);
+			else if (!of_one(errno))
 				rest(l);
 			return;
 		}
