@@ -429,15 +429,17 @@ static void test_ours_not_advertised(void **state)
 
 	if (n->fds[TOPOLOGY_UDP6] < 0)
 		skip();
+	for (int k = 0; k < 2; k++) /* the neighbours know each other */
+		ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
 	before = adverts_heard(n);
 	advertise(n, NET_GUEST_ADDR6, NET_HOST_ADDR6);
 	advertise(n, NET_GUEST_LINK6, NET_HOST_LINK6);
 	advertise(n, NET_GUEST_ADDR6, "fd77::3");
-	ask(n, n->fds[TOPOLOGY_UDP4], "8.8.8.8", NET_GUEST_ADDR);
+	ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
 	assert_int_equal(adverts_heard(n), before);
 	advertise(n, NET_GUEST_ADDR6, NET_GUEST_ADDR6);
 	advertise(n, NET_GUEST_LINK6, NET_GUEST_LINK6);
-	ask(n, n->fds[TOPOLOGY_UDP4], "8.8.8.8", NET_GUEST_ADDR);
+	ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
 	assert_int_equal(adverts_heard(n), before + 2);
 }
 
