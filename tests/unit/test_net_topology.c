@@ -328,6 +328,15 @@ static void read_there(const struct netrig *n, const char *path, char *out, size
 	out[len] = '\0';
 }
 
+static void test_orphans_do_not_stay(void **state)
+{
+	const struct netrig *n = *state;
+	char text[16];
+
+	read_there(n, "/proc/sys/net/ipv4/tcp_orphan_retries", text, sizeof(text));
+	assert_string_equal(text, "5\n");
+}
+
 /* "Who has 10.77.0.1? Tell 10.77.0.@last", as a frame of the guest's with the header that a tap's user writes. */
 static void arp_from(const struct netrig *n, uint8_t last)
 {
@@ -752,6 +761,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_spoofed_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_neighbours_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ours_not_advertised, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_orphans_do_not_stay, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_others_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ping6_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stranger_reaches_nothing, setup, teardown),
