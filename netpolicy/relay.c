@@ -34,6 +34,7 @@ static void on_rested(void *arg)
 
 static void rest(struct relay_listener *l)
 {
+	loop_del(l->r->loop, &l->again);
 	if (loop_timer(l->r->loop, now_ns() + l->r->rest_ns, on_rested, l, &l->again) == 0)
 		(void)loop_mod(l->r->loop, l->src, 0);
 }
@@ -60,6 +61,17 @@ static bool of_one(int e)
 	}
 }
 
+static bool may_open(struct relay *r)
+{
+	uint64_t now = now_ns();
+
+	r->saved_ns += now - r->refilled_ns;
+	r->refilled_ns = now;
+	if (r->saved_ns > RELAY_BURST * r->cost_ns)
+		r->saved_ns = RELAY_BURST * r->cost_ns;
+	return r->saved_ns >= r->cost_ns;
+}
+
 static void on_listener(void *arg, uint32_t events)
 {
 	struct relay_listener *l = arg;
@@ -68,13 +80,23 @@ static void on_listener(void *arg, uint32_t events)
 	for (int i = 0; i < ACCEPTS_MAX; i++) {
 		struct sockaddr_storage peer;
 		socklen_t len = sizeof(peer);
-		int fd = accept4(l->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd;
 
+		if (l->paced && !may_open(l->r)) {
+			rest(l);
+			return;
+		}
+		fd = accept4(l->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
-			if (!of_one(errno))
+			/* It was shut down by whoever else has it, for good: its hang-up would be told for ever. */
+			if (errno == EINVAL)
+				loop_del(l->r->loop, &l->src);
+			else if (!of_one(errno))
 				rest(l);
 			return;
 		}
+		if (l->paced)
+			l->r->saved_ns -= l->r->cost_ns;
 		l->take(l, fd, &peer, len);
 	}
 }
@@ -175,10 +197,14 @@ int relay_new(struct loop *l, const struct relay_ops *ops, void *arg, int tcp4, 
 	r->dial_ns = RELAY_DIAL_S * SECOND_NS;
 	r->idle_ns = RELAY_IDLE_S * SECOND_NS;
 	r->rest_ns = SECOND_NS / 10;
+	r->cost_ns = SECOND_NS / RELAY_A_SECOND;
+	r->saved_ns = RELAY_BURST * r->cost_ns;
+	r->refilled_ns = now_ns();
 	relay_listener_init(&r->tcp[0], r, tcp4);
 	relay_listener_init(&r->tcp[1], r, tcp6);
 	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(r->tcp); i++) {
 		r->tcp[i].take = take_out;
+		r->tcp[i].paced = true;
 		if (r->tcp[i].fd >= 0)
 			rc = relay_listener_start(&r->tcp[i]);
 	}

@@ -13,6 +13,9 @@
  * Data moves by splice() through a pipe each way (back-pressure by it; read and write where splice cannot); half-close
  * is passed on, a reset resets the other side. Idle connections are kept (RELAY_IDLE_S).
  *
+ * A connection that has ended keeps a port of the host for a minute, of some 28000 towards one server. So a sandbox
+ * opens RELAY_A_SECOND outward ones a second, after RELAY_BURST at once; more wait to be accepted.
+ *
  * The process ignores SIGPIPE: splice() raises it. A connection holds two descriptors, and up to four more while bytes
  * are stuck in it; when there are none left, what is accepted waits, and bytes are copied. None of the ops may call
  * back, but for relay_sockets() in need_sockets and relay_stat() in on_event. */
@@ -26,6 +29,8 @@
 #include "netpolicy/policy.h"
 
 #define RELAY_CONNECTIONS_MAX 512u /* of one sandbox, both ways; beyond: refused */
+#define RELAY_A_SECOND	      100u
+#define RELAY_BURST	      1000u
 #define RELAY_DIAL_S	      15u
 #define RELAY_IDLE_S	      7200u
 #define RELAY_SOCKETS	      32u /* made in the namespace and kept ready, for published ports */

@@ -11,6 +11,7 @@
 struct relay_listener {
 	struct relay *r;
 	int fd;
+	bool paced; /* outward: no more than RELAY_A_SECOND */
 	loop_id src, again;
 	/* Takes @fd, which does not block. */
 	void (*take)(struct relay_listener *l, int fd, const struct sockaddr_storage *peer, socklen_t len);
@@ -65,12 +66,13 @@ struct relay {
 	size_t nports;
 	int sockets[RELAY_SOCKETS];
 	unsigned nsockets;
-	bool asked; /* for more of them */
+	bool asked;			/* for more of them */
+	uint64_t saved_ns, refilled_ns; /* of the pace: what has been saved up for connections */
 	struct relay_conn *conns, *last;
 	struct pipes pipes;
 	struct relay_stat stat; /* `open` counts r->conns */
-	/* What tests make smaller. */
-	uint64_t hello_ns, dial_ns, idle_ns, rest_ns;
+	/* What tests change. */
+	uint64_t hello_ns, dial_ns, idle_ns, rest_ns, cost_ns;
 	bool copy; /* never splice */
 };
 

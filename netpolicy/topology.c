@@ -89,6 +89,9 @@ static const struct setting settings4[] = {
 	{ SYS("ipv4/conf/" NET_TAP "/src_valid_mark"), "0" },
 	{ SYS("ipv4/conf/all/arp_ignore"), "0" },
 	{ SYS("ipv4/conf/" NET_TAP "/arp_ignore"), "0" },
+	/* A guest that takes no more of connections that have ended here keeps their bytes in the host's memory for
+	 * seconds, not for minutes. */
+	{ SYS("ipv4/tcp_orphan_retries"), "5" },
 	{ SYS("ipv4/conf/all/log_martians"), "0" }, /* a guest cannot fill the host's log */
 	{ SYS("ipv4/conf/" NET_TAP "/log_martians"), "0" },
 };

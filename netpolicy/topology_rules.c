@@ -7,7 +7,8 @@
  * (topology_links.c). Nothing needs connection tracking, and none is switched on.
  *
  * Neighbour tables are one for the whole host, of limited size: a guest that invents neighbours could fill them for
- * everybody. So ARP and neighbour discovery are heard from the guest's own addresses only.
+ * everybody. So ARP and neighbour discovery are heard from the guest's own addresses only, and what it advertises are
+ * these: of one who claims ours the kernel would tell in the host's log.
  *
  * Loopback has no rule: what a process here, an engine that was taken over, sends to the sockets' ports by itself
  * never arrives. Numbers instead of names where nft would ask the name service.
@@ -24,7 +25,12 @@
 #define TCP	"6"
 #define UDP	"17"
 #define ICMPV6	"58"
-#define ND	"{ 135, 136 }" /* neighbour solicitation, neighbour advertisement */
+#define SOLICIT "135" /* neighbour solicitation, neighbour advertisement */
+#define ADVERT	"136"
+#define ND	"{ " SOLICIT ", " ADVERT " }"
+/* An advertisement's target: the guest's addresses, as older nft can say them. */
+#define ITS_OWN	   "@th,64,128 { 0xfd770000000000000000000000000002, 0xfe80000000000000505400fffec00001 }"
+#define FROM_GUEST "ip6 hoplimit 255 ip6 saddr { " NET_GUEST_ADDR6 ", " NET_GUEST_LINK6 " }"
 /* A table that is there is emptied by being deleted, which needs it to be there. */
 #define FRESH(name) "table " name " {}\ndelete table " name "\n"
 
@@ -62,8 +68,8 @@ static const char before_ipv6[] = /* clang-format off */
 static const char of_ipv6[] =
 	"		ip6 saddr " NET_GUEST_ADDR6 " " TAKE("ip6", TCP, NET_TCP_PORT)
 	"		ip6 saddr " NET_GUEST_ADDR6 " " TAKE("ip6", UDP, NET_UDP_PORT)
-	"		meta l4proto " ICMPV6 " icmpv6 type " ND " ip6 hoplimit 255 "
-			"ip6 saddr { " NET_GUEST_ADDR6 ", " NET_GUEST_LINK6 " } accept\n";
+	"		meta l4proto " ICMPV6 " icmpv6 type " SOLICIT " " FROM_GUEST " accept\n"
+	"		meta l4proto " ICMPV6 " icmpv6 type " ADVERT " " ITS_OWN " " FROM_GUEST " accept\n";
 static const char behind_ipv6[] =
 	"	}\n"
 	"}\n"; /* clang-format on */

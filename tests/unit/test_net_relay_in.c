@@ -68,6 +68,31 @@ static bool refuses(uint16_t port)
 	return rig_read(&rig, fd, &c, 1) == -ECONNREFUSED;
 }
 
+/* Whoever handed a listening socket over may shut it down before the relay is told: that is no reason to be busy, and
+ * nothing of it is left when the port goes. */
+static void test_shut_down_by_others(void **state)
+{
+	int fd = rig_listen(OUTSIDE, HOST, 8080, 1024), copy = dup(fd);
+	struct net_port p = port_of(8080, 80), q = port_of(8081, 80);
+
+	(void)state;
+	rig.relay->rest_ns = 1000000;
+	assert_int_equal(relay_set_ports(rig.relay, &p, &fd, 1, NULL), 0);
+	assert_int_equal(shutdown(copy, SHUT_RDWR), 0);
+	fd_close(&copy);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(loop_once(rig.loop, 0), 0);
+	assert_int_equal(rig.relay->ports[0]->listener.src, 0);
+	assert_int_equal(rig.relay->ports[0]->listener.again, 0);
+	fd = rig_listen(OUTSIDE, HOST, 8081, 1024);
+	assert_int_equal(relay_set_ports(rig.relay, &q, &fd, 1, NULL), 0);
+	for (int i = 0; i < 20; i++) /* what had been left would run now */
+		assert_int_equal(loop_once(rig.loop, 1), 0);
+	/* The place can be had again. */
+	fd = rig_listen(OUTSIDE, HOST, 8080, 1024);
+	assert_int_equal(relay_set_ports(rig.relay, &p, &fd, 1, NULL), 0);
+}
+
 /* -- a port -------------------------------------------------------------------------------------------------------- */
 
 static void test_both_ways(void **state)
@@ -347,6 +372,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_both_ways),
 		TEST(test_half_close),
+		TEST(test_shut_down_by_others),
 		TEST(test_refused_by_the_guest),
 		TEST(test_recheck_is_not_for_these),
 		TEST(test_the_most_connections),

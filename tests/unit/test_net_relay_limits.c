@@ -165,6 +165,31 @@ static void test_a_thousand_short_ones(void **state)
 	rig_talk(&rig, guest, far, MIB);
 }
 
+/* After a burst they wait for their turn, and none is refused. */
+static void test_paced(void **state)
+{
+	int guest, far;
+
+	(void)state;
+	rig.relay->rest_ns = 1000000;
+	rig.relay->cost_ns *= 360000; /* an hour */
+	rig.relay->saved_ns = rig.relay->cost_ns;
+	join(&guest, &far); /* the burst */
+	rig_echo(&rig, guest, far);
+	fd_close(&guest);
+	fd_close(&far);
+	guest = rig_dial(INSIDE, THERE, PORT);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(loop_once(rig.loop, 5), 0);
+	assert_int_equal(rig_stat(&rig).open, 0);
+	assert_int_equal(rig_stat(&rig).opened, 1);
+	rig.relay->cost_ns = 1;
+	far = rig_accept(&rig, server);
+	rig_talk(&rig, guest, far, 1000);
+	assert_int_equal(rig_stat(&rig).refused, 0);
+	assert_in_range(rig.relay->saved_ns, 0, RELAY_BURST); /* what is saved up is a burst at most */
+}
+
 /* One that cannot be accepted waits, and the loop is not busy with it meanwhile. */
 static void test_no_descriptor_left(void **state)
 {
@@ -219,6 +244,7 @@ int main(void)
 		TEST(test_recheck_of_what_is_dialed),
 		TEST(test_the_most_connections),
 		TEST(test_a_thousand_short_ones),
+		TEST(test_paced),
 		TEST(test_no_descriptor_left),
 		TEST(test_no_descriptor_to_dial),
 	};

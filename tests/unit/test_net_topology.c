@@ -328,6 +328,15 @@ static void read_there(const struct netrig *n, const char *path, char *out, size
 	out[len] = '\0';
 }
 
+static void test_orphans_do_not_stay(void **state)
+{
+	const struct netrig *n = *state;
+	char text[16];
+
+	read_there(n, "/proc/sys/net/ipv4/tcp_orphan_retries", text, sizeof(text));
+	assert_string_equal(text, "5\n");
+}
+
 /* "Who has 10.77.0.1? Tell 10.77.0.@last", as a frame of the guest's with the header that a tap's user writes. */
 static void arp_from(const struct netrig *n, uint8_t last)
 {
@@ -351,6 +360,96 @@ static void test_neighbours_bounded(void **state)
 	assert_non_null(strstr(text, NET_GUEST_ADDR " "));
 	assert_null(strstr(text, "10.77.0.10"));
 	assert_null(strstr(text, "10.77.0.11"));
+}
+
+static uint16_t sum_of(uint32_t sum, const uint8_t *p, size_t len)
+{
+	for (size_t i = 0; i < len; i += 2)
+		sum += (uint32_t)p[i] << 8 | p[i + 1];
+	while (sum >> 16)
+		sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t)sum;
+}
+
+/* "@target is at my card", unasked, from @source. */
+static void advertise(const struct netrig *n, const char *source, const char *target)
+{
+	uint8_t frame[10 + 14 + 40 + 32] = {
+		[10] = 0x52,
+		0x54,
+		0,
+		0xc0,
+		0,
+		0,
+		0x52,
+		0x54,
+		0,
+		0xc0,
+		0,
+		1,
+		0x86,
+		0xdd,
+		[24] = 0x60,
+		0,
+		0,
+		0,
+		0,
+		32,
+		IPPROTO_ICMPV6,
+		255,
+		[64] = ND_NEIGHBOR_ADVERT,
+		[68] = 0x20,
+		[88] = ND_OPT_TARGET_LINKADDR,
+		1,
+		0x52,
+		0x54,
+		0,
+		0xc0,
+		0,
+		1,
+	};
+	uint16_t sum;
+
+	assert_int_equal(inet_pton(AF_INET6, source, frame + 32), 1);
+	assert_int_equal(inet_pton(AF_INET6, NET_HOST_ADDR6, frame + 48), 1);
+	assert_int_equal(inet_pton(AF_INET6, target, frame + 72), 1);
+	sum = (uint16_t)~sum_of(32 + IPPROTO_ICMPV6, frame + 32, 64);
+	frame[66] = (uint8_t)(sum >> 8);
+	frame[67] = (uint8_t)sum;
+	assert_int_equal(write(n->tap, frame, sizeof(frame)), sizeof(frame));
+}
+
+static unsigned adverts_heard(const struct netrig *n)
+{
+	char text[8192];
+	const char *at;
+
+	read_there(n, "/proc/thread-self/net/snmp6", text, sizeof(text));
+	at = strstr(text, "Icmp6InNeighborAdvertisements");
+	assert_non_null(at);
+	return (unsigned)strtoul(at + strlen("Icmp6InNeighborAdvertisements"), NULL, 10);
+}
+
+/* Of an address of ours that somebody else claims to have the kernel tells in the host's log, each time. */
+static void test_ours_not_advertised(void **state)
+{
+	const struct netrig *n = *state;
+	unsigned before;
+
+	if (n->fds[TOPOLOGY_UDP6] < 0)
+		skip();
+	for (int k = 0; k < 2; k++) /* the neighbours know each other */
+		ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
+	before = adverts_heard(n);
+	advertise(n, NET_GUEST_ADDR6, NET_HOST_ADDR6);
+	advertise(n, NET_GUEST_LINK6, NET_HOST_LINK6);
+	advertise(n, NET_GUEST_ADDR6, "fd77::3");
+	ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
+	assert_int_equal(adverts_heard(n), before);
+	advertise(n, NET_GUEST_ADDR6, NET_GUEST_ADDR6);
+	advertise(n, NET_GUEST_LINK6, NET_GUEST_LINK6);
+	ask(n, n->fds[TOPOLOGY_UDP6], "2001:4860:4860::8888", NET_GUEST_ADDR6);
+	assert_int_equal(adverts_heard(n), before + 2);
 }
 
 /* Echo requests and a protocol of no name: no answer, no complaint. */
@@ -661,6 +760,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_udp_other_ports, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_spoofed_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_neighbours_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ours_not_advertised, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_orphans_do_not_stay, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_others_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ping6_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stranger_reaches_nothing, setup, teardown),
