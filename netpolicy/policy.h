@@ -22,7 +22,7 @@
  * rule and the way out (-EINVAL): a bare "*", a star anywhere but as the whole first label, "*.com" (a star below one
  * label only), names of digits that look like addresses (1.2.3, 0x7f.1), a port of 0 or beyond 65535, ranges that
  * net_cidr_refused() refuses, unknown presets, localhost, labels that begin or end with '-'; -E2BIG: more than
- *NET_RULES_MAX or NET_LIST_MAX. */
+ * NET_RULES_MAX or NET_LIST_MAX. */
 struct net_policy;
 
 /* Lines with '\n'; blanks around them, empty lines and lines that begin with '#' are dropped; duplicates are one. An

@@ -14,8 +14,9 @@
  * is passed on, a reset resets the other side. Idle connections are kept (RELAY_IDLE_S).
  *
  * The process ignores SIGPIPE: splice() raises it. A connection holds two descriptors, and up to four more while bytes
- * are stuck in it; when there are none left, what is accepted waits, and bytes are copied. None of the ops may call
- * back, but for relay_sockets() in need_sockets and relay_stat() in on_event. */
+ * are stuck in it; when there are none left, what is accepted waits, and bytes are copied; what would take one of those
+ * that are kept for others (reserve.h) is refused. None of the ops may call back, but for relay_sockets() in
+ * need_sockets and relay_stat() in on_event. */
 #ifndef CRUCIBLE_NETPOLICY_RELAY_H
 #define CRUCIBLE_NETPOLICY_RELAY_H
 

@@ -57,11 +57,12 @@ static void take_in(struct relay_listener *l, int fd, const struct sockaddr_stor
 	const struct relay_port *p = (const struct relay_port *)l;
 	struct relay *r = l->r;
 	struct net_addr from;
+	const char *why;
 
 	if (net_addr_from_sockaddr((const struct sockaddr *)peer, len, &from, NULL) < 0)
 		relay_reset_fd(&fd);
-	else if (r->stat.open >= RELAY_CONNECTIONS_MAX)
-		relay_refuse(r, "in", &from, p->at.host_port, fd, "too many connections");
+	else if (relay_full(r, fd, &why))
+		relay_refuse(r, "in", &from, p->at.host_port, fd, why);
 	else
 		relay_conn_in(r, fd, &from, &p->at);
 }
