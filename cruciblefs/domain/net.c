@@ -256,7 +256,8 @@ void net_netd_up(struct sandbox *s, bool fresh)
 	if (fresh)
 		n->maybe = n->unsure = false;
 	if (n->state == NET_BROKEN && s->link && net_wanted(s)) {
-		begin(s, false);
+		if (begin(s, false) < 0)
+			net_broken(s, -ENOMEM, "asking crucible-netd", "no memory");
 		return;
 	}
 	net_step(s);
