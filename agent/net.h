@@ -24,8 +24,9 @@ int net_parse(struct json_object *o, struct net_config *ret, bool *ret_given, st
  * fine. Errors, in words: -ENODEV: no card has come within 5 s; those of loading a module and of ioctl(). */
 int net_up(struct guest *g, const struct net_config *c, struct err *e);
 
-/* Reset every TCP connection that is not the guest's own (loopback): its other end is not ours any more. The programs
- * see ECONNRESET or EPIPE... at once, without a packet. Errors: those of the kernel's socket diagnosis, in words. */
+/* Reset every TCP connection that is not the guest's own (loopback, or from its address to itself): its other end is
+ * not ours any more. The programs see ECONNRESET or EPIPE... at once, without a packet. Errors: those of the kernel's
+ * socket diagnosis, in words; what was found is reset all the same. */
 int net_reset_connections(const struct guest *g, struct err *e);
 
 #endif

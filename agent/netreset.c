@@ -23,7 +23,7 @@
 struct found {
 	struct inet_diag_sockid *ids;
 	size_t n, cap;
-	int code;
+	int code; /* 0 or one of libnl's: not all were found */
 };
 
 static bool is_loopback(int family, const __be32 src[4])
@@ -37,22 +37,32 @@ static bool is_loopback(int family, const __be32 src[4])
 	return memcmp(p, one, 16) == 0 || (memcmp(p, mapped, 12) == 0 && p[12] == 127);
 }
 
+/* Both its ends are in this guest: over loopback, or by the card's own address. */
+static bool is_own(int family, const struct inet_diag_sockid *id)
+{
+	return is_loopback(family, id->idiag_src) ||
+	       memcmp(id->idiag_src, id->idiag_dst, family == AF_INET ? 4 : 16) == 0;
+}
+
 static int on_socket(struct nl_msg *msg, void *arg)
 {
 	const struct nlmsghdr *h = nlmsg_hdr(msg);
 	const struct inet_diag_msg *d = nlmsg_data(h);
 	struct found *f = arg;
 
-	if (nlmsg_datalen(h) < (int)sizeof(*d) || is_loopback(d->idiag_family, d->id.idiag_src) ||
-	    f->n == CONNECTIONS_MAX)
+	if (nlmsg_datalen(h) < (int)sizeof(*d) || is_own(d->idiag_family, &d->id))
 		return NL_OK;
+	if (f->n == CONNECTIONS_MAX) {
+		f->code = -NLE_RANGE;
+		return NL_OK; /* what follows must be read all the same */
+	}
 	if (f->n == f->cap) {
 		size_t cap = f->cap ? 2 * f->cap : 64;
 		struct inet_diag_sockid *more = realloc(f->ids, cap * sizeof(*more));
 
 		if (!more) {
-			f->code = -ENOMEM;
-			return NL_STOP;
+			f->code = -NLE_NOMEM;
+			return NL_OK;
 		}
 		f->ids = more;
 		f->cap = cap;
@@ -92,7 +102,7 @@ static int reset_family(struct nl_sock *s, uint8_t family)
 	for (size_t i = 0; i < f.n && r >= 0; i++)
 		r = destroy(s, family, &f.ids[i]);
 	free(f.ids);
-	return f.code < 0 ? -NLE_NOMEM : r;
+	return f.code < 0 ? f.code : r;
 }
 
 int net_reset_connections(const struct guest *g, struct err *e)

@@ -184,7 +184,7 @@ static int take_net(struct agent *a, const struct ag_frame *f)
 	struct net_config c;
 	struct err e = { 0 };
 	struct buf out;
-	bool given;
+	bool given = false;
 	int r = json_parse((const char *)f->payload, f->len, &o, &e);
 
 	if (r == 0)

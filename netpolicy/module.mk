@@ -4,7 +4,7 @@
 LIBS += netpolicy
 netpolicy_SRCS := $(addprefix netpolicy/,addr.c rule.c policy.c ports.c names.c sniff.c)
 netpolicy_SRCS += $(addprefix netpolicy/,resolver.c resolver_conf.c resolver_msg.c resolver_tcp.c resolver_up.c)
-netpolicy_SRCS += $(addprefix netpolicy/,pump.c relay.c relay_conn.c relay_hello.c relay_in.c)
+netpolicy_SRCS += $(addprefix netpolicy/,pump.c reserve.c relay.c relay_conn.c relay_hello.c relay_in.c)
 
 net_UNIT := test_net_addr test_net_policy test_net_names test_net_sniff
 UNIT += $(net_UNIT)

@@ -22,7 +22,7 @@
  * rule and the way out (-EINVAL): a bare "*", a star anywhere but as the whole first label, "*.com" (a star below one
  * label only), names of digits that look like addresses (1.2.3, 0x7f.1), a port of 0 or beyond 65535, ranges that
  * net_cidr_refused() refuses, unknown presets, localhost, labels that begin or end with '-'; -E2BIG: more than
- *NET_RULES_MAX or NET_LIST_MAX. */
+ * NET_RULES_MAX or NET_LIST_MAX. */
 struct net_policy;
 
 /* Lines with '\n'; blanks around them, empty lines and lines that begin with '#' are dropped; duplicates are one. An
@@ -44,6 +44,10 @@ bool net_policy_allows_addr(const struct net_policy *p, const struct net_addr *a
 /* Is everything that @p allows allowed by @most, too? If not, @e names the first rule that is not. */
 bool net_policy_within(const struct net_policy *p, const struct net_policy *most, struct err *e);
 
+/* The next line of a list that says something (neither empty nor a remark), without blanks around it; @text and @len
+ * stand behind it then. False: there is none. */
+bool net_next_line(const char **text, size_t *len, const char **ret, size_t *ret_len);
+
 /* Lower case, without the last dot; false: no name (see above). @out: NET_NAME_MAX + 1 bytes. */
 bool net_name_normal(const char *name, size_t len, char *out);
 
@@ -57,6 +61,7 @@ struct net_port {
 /* -EINVAL with words: no port, 0, beyond 65535, udp (there is none), a host name; -EEXIST: the same address and host
  * port twice; -E2BIG: more than NET_PORTS_MAX. */
 int net_ports_parse(const char *text, size_t len, struct net_port out[NET_PORTS_MAX], size_t *ret_n, struct err *e);
-int net_port_text(const struct net_port *p, char *out, size_t cap); /* "127.0.0.1:8080:80/tcp"; -ENOSPC */
+bool net_port_same_place(const struct net_port *a, const struct net_port *b); /* of the host, wherever they lead */
+int net_port_text(const struct net_port *p, char *out, size_t cap);	      /* "127.0.0.1:8080:80/tcp"; -ENOSPC */
 
 #endif

@@ -26,8 +26,6 @@ static inline bool net_rule_port(const struct net_rule *r, uint16_t port)
 	return r->port == 0 || r->port == port;
 }
 
-/* The next line that says something, without blanks around it. False: there is none. */
-bool net_next_line(const char **text, size_t *len, const char **ret, size_t *ret_len);
 int net_port_number(const char *text, size_t len, uint16_t *ret); /* 1 to 65535, digits only; -EINVAL */
 
 #endif

@@ -79,7 +79,7 @@ int net_ports_parse(const char *text, size_t len, struct net_port out[NET_PORTS_
 		if (why)
 			return err_set(e, -EINVAL, "port %.*s: %s", shown, line, why);
 		for (size_t i = 0; i < n; i++)
-			if (net_addr_equal(&out[i].host, &p.host) && out[i].host_port == p.host_port)
+			if (net_port_same_place(&out[i], &p))
 				return err_set(e, -EEXIST, "port %.*s: port %u of that address is there already", shown,
 					       line, p.host_port);
 		if (n == NET_PORTS_MAX)
@@ -88,6 +88,11 @@ int net_ports_parse(const char *text, size_t len, struct net_port out[NET_PORTS_
 	}
 	*ret_n = n;
 	return 0;
+}
+
+bool net_port_same_place(const struct net_port *a, const struct net_port *b)
+{
+	return a->host_port == b->host_port && net_addr_equal(&a->host, &b->host);
 }
 
 int net_port_text(const struct net_port *p, char *out, size_t cap)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 #define COPY_BYTES (64u * 1024u)
 
@@ -23,6 +24,11 @@ static int pipe_take(struct pipes *p, int pipe[2])
 	if (pipe2(pipe, O_NONBLOCK | O_CLOEXEC) < 0) {
 		pipe[0] = pipe[1] = -1;
 		return -errno;
+	}
+	if (reserve_has(pipe[0]) || reserve_has(pipe[1])) {
+		fd_close(&pipe[0]);
+		fd_close(&pipe[1]);
+		return -EMFILE;
 	}
 	/* -EPERM: this user's pipes hold much already. A small one does, too. */
 	(void)fcntl(pipe[1], F_SETPIPE_SZ, PUMP_PIPE_BYTES);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 #define ACCEPTS_MAX 16 /* in one event */
 #define SECOND_NS   1000000000ull
@@ -140,12 +141,24 @@ void relay_refuse(struct relay *r, const char *direction, const struct net_addr 
 	r->ops.on_event(r->arg, &ev);
 }
 
+bool relay_full(const struct relay *r, int fd, const char **ret_why)
+{
+	if (r->stat.open >= RELAY_CONNECTIONS_MAX)
+		*ret_why = "too many connections";
+	else if (reserve_has(fd))
+		*ret_why = "too many connections of all sandboxes";
+	else
+		return false;
+	return true;
+}
+
 /* TPROXY leaves the address that was dialed as the socket's own. */
 static void take_out(struct relay_listener *l, int fd, const struct sockaddr_storage *peer, socklen_t peer_len)
 {
 	struct relay *r = l->r;
 	struct sockaddr_storage dialed;
 	socklen_t len = sizeof(dialed);
+	const char *why;
 	struct net_addr a;
 	uint16_t port;
 
@@ -156,8 +169,8 @@ static void take_out(struct relay_listener *l, int fd, const struct sockaddr_sto
 		relay_reset_fd(&fd);
 	else if (port == DNS_PORT)
 		r->ops.on_dns(r->arg, fd);
-	else if (r->stat.open >= RELAY_CONNECTIONS_MAX)
-		relay_refuse(r, "out", &a, port, fd, "too many connections");
+	else if (relay_full(r, fd, &why))
+		relay_refuse(r, "out", &a, port, fd, why);
 	else
 		relay_conn_out(r, fd, &a, port);
 }

@@ -17,8 +17,9 @@
  * opens RELAY_A_SECOND outward ones a second, after RELAY_BURST at once; more wait to be accepted.
  *
  * The process ignores SIGPIPE: splice() raises it. A connection holds two descriptors, and up to four more while bytes
- * are stuck in it; when there are none left, what is accepted waits, and bytes are copied. None of the ops may call
- * back, but for relay_sockets() in need_sockets and relay_stat() in on_event. */
+ * are stuck in it; when there are none left, what is accepted waits, and bytes are copied; what would take one of those
+ * that are kept for others (reserve.h) is refused. None of the ops may call back, but for relay_sockets() in
+ * need_sockets and relay_stat() in on_event. */
 #ifndef CRUCIBLE_NETPOLICY_RELAY_H
 #define CRUCIBLE_NETPOLICY_RELAY_H
 

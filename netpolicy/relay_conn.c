@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 /* Bytes that wait in a socket to be sent: a target that does not read costs little memory. */
 #define UNSENT_BYTES (128 * 1024)
@@ -300,17 +301,21 @@ bool relay_conn_decide(struct relay_conn *c)
 
 void relay_conn_dial_out(struct relay_conn *c)
 {
-	int fd, rc;
+	AUTO_FD fd = -1;
+	int rc;
 
 	if (!relay_conn_decide(c))
 		return;
 	/* Its bytes wait in the socket from here on. */
 	rc = side_watch(c, &c->guest, 0);
-	fd = rc < 0 ? rc : socket(c->addr.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-	if (fd >= 0)
-		relay_conn_dial(c, fd);
+	if (rc == 0) {
+		fd = socket(c->addr.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+		rc = fd < 0 ? -errno : reserve_has(fd) ? -EMFILE : 0;
+	}
+	if (rc == 0)
+		relay_conn_dial(c, take_fd(&fd));
 	else
-		relay_conn_end(c, strerror(rc < 0 ? -rc : errno));
+		relay_conn_end(c, strerror(-rc));
 }
 
 /* -- events -------------------------------------------------------------------------------------------------------- */

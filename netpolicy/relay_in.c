@@ -57,11 +57,12 @@ static void take_in(struct relay_listener *l, int fd, const struct sockaddr_stor
 	const struct relay_port *p = (const struct relay_port *)l;
 	struct relay *r = l->r;
 	struct net_addr from;
+	const char *why;
 
 	if (net_addr_from_sockaddr((const struct sockaddr *)peer, len, &from, NULL) < 0)
 		relay_reset_fd(&fd);
-	else if (r->stat.open >= RELAY_CONNECTIONS_MAX)
-		relay_refuse(r, "in", &from, p->at.host_port, fd, "too many connections");
+	else if (relay_full(r, fd, &why))
+		relay_refuse(r, "in", &from, p->at.host_port, fd, why);
 	else
 		relay_conn_in(r, fd, &from, &p->at);
 }
@@ -75,15 +76,10 @@ static struct relay_port *port_free(struct relay_port *p)
 	return NULL;
 }
 
-static bool same_place(const struct net_port *a, const struct net_port *b)
-{
-	return a->host_port == b->host_port && net_addr_equal(&a->host, &b->host);
-}
-
 static struct relay_port *find(struct relay *r, const struct net_port *at)
 {
 	for (size_t i = 0; i < r->nports; i++)
-		if (!r->ports[i]->kept && same_place(&r->ports[i]->at, at))
+		if (!r->ports[i]->kept && net_port_same_place(&r->ports[i]->at, at))
 			return r->ports[i];
 	return NULL;
 }
@@ -129,7 +125,8 @@ static void end_unnamed(struct relay *r)
 
 		next = c->next;
 		for (size_t i = 0; !named && i < r->nports; i++)
-			named = same_place(&r->ports[i]->at, &c->at) && r->ports[i]->at.guest_port == c->at.guest_port;
+			named = net_port_same_place(&r->ports[i]->at, &c->at) &&
+				r->ports[i]->at.guest_port == c->at.guest_port;
 		if (!named)
 			relay_conn_end(c, "the port is closed");
 	}

@@ -79,6 +79,8 @@ struct relay {
 /* relay.c: refuse what was accepted just now. Takes @fd. */
 void relay_refuse(struct relay *r, const char *direction, const struct net_addr *a, uint16_t port, int fd,
 		  const char *reason);
+/* Must @fd, accepted just now, be refused, whoever it is? */
+bool relay_full(const struct relay *r, int fd, const char **ret_why);
 void relay_reset_fd(int *fd); /* close it so that the other end gets a reset */
 
 /* relay_conn.c. Both take @fd; what fails is an event. */

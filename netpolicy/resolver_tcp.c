@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 #define PREFIX	    2u /* the length before each message */
 #define CHUNK_BYTES 4096u
@@ -163,7 +164,7 @@ void guest_conn_new(struct resolver_client *c, int taken)
 	AUTO_FD fd = taken;
 	struct guest_conn *g;
 
-	if (c->nconns >= RESOLVER_TCP || fd_set_nonblock(fd, true) < 0)
+	if (c->nconns >= RESOLVER_TCP || reserve_has(fd) || fd_set_nonblock(fd, true) < 0)
 		return;
 	g = calloc(1, sizeof(*g));
 	if (!g)

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 #define TRIES_MIN   3u
 #define READS_MAX   16 /* datagrams or pieces in one event */
@@ -269,6 +270,8 @@ static int try_open(struct up_query *u, bool tcp)
 	u->fd = socket(to.ss_family, (tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (u->fd < 0)
 		return -errno;
+	if (reserve_has(u->fd))
+		return -EMFILE;
 	if (connect(u->fd, (struct sockaddr *)&to, to_len) < 0 && errno != EINPROGRESS)
 		return -errno;
 	r = tcp ? send_tcp(u, wire, len) : send_udp(u, wire, len);

@@ -3,7 +3,7 @@
 LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,ask.c attr.c boxlink.c capture.c config.c diff.c exec.c fscall.c health.c host.c journal.c \
 	net.c netlist.c netpeer.c netports.c netstep.c \
-	down.c fork.c ingest.c lifecycle.c machine.c members.c peer.c persist.c pool.c prepare.c profile.c registry.c relink.c removal.c \
+	down.c fork.c ingest.c lifecycle.c machine.c members.c peer.c peersock.c persist.c pool.c prepare.c profile.c registry.c relink.c removal.c \
 	restore.c revive.c sandbox.c slot.c snapshot.c snapshot_file.c snapshot_info.c start.c storework.c strays.c trial_run.c upload.c usage.c warm.c whole.c worker.c workset.c)
 
 UNIT += test_pool test_waitq test_config test_domain test_domain_start test_domain_fault test_domain_review
@@ -25,7 +25,7 @@ $(foreach t,$(domain_TESTS),$(eval $(t)_SRCS := tests/unit/$(t).c $(domain_WORLD
 	$(eval $(t)_LIBS := cfsdomain netpolicy launch vmm agentproto base)$(eval $(t)_PKGS := json-c)$(eval $(t)_LDFLAGS := $(domain_WRAP)))
 
 UNIT += test_peer
-test_peer_SRCS := $(addprefix tests/unit/,test_peer.c peer_fix.c) cruciblefs/domain/peer.c
+test_peer_SRCS := $(addprefix tests/unit/,test_peer.c peer_fix.c) $(addprefix cruciblefs/domain/,peer.c peersock.c)
 test_peer_LIBS := launch base
 test_peer_LDFLAGS := $(domain_WRAP)
 

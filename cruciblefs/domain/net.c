@@ -256,28 +256,36 @@ void net_netd_up(struct sandbox *s, bool fresh)
 	if (fresh)
 		n->maybe = n->unsure = false;
 	if (n->state == NET_BROKEN && s->link && net_wanted(s)) {
-		begin(s, false);
+		if (begin(s, false) < 0)
+			net_broken(s, -ENOMEM, "asking crucible-netd", "no memory");
 		return;
 	}
 	net_step(s);
 }
 
+/* @m: NULL: there are none to be had. netd must hear that, too: it asks no second time before. */
+static void send_sockets(struct sandbox *s, const struct msg *m)
+{
+	struct ask a;
+
+	ask_init(&a);
+	ask_str(&a, s->uuid);
+	for (size_t i = 0; m && i < m->nfds; i++)
+		ask_fd(&a, m->fds[i]);
+	ask_netd(s->reg, NETD_SOCKETS, &a, NULL, NULL);
+}
+
 static void on_sockets(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct sandbox *s = arg;
-	struct ask a;
 
 	(void)r;
 	s->net.sockets_asked = false;
-	if (code < 0 && s->net.there)
-		log_warn("sandbox=%s uuid=%s event=no-sockets error=\"%s\" next=published-ports-refuse", s->name,
-			 s->uuid, words);
-	if (code == 0 && s->net.there) {
-		ask_init(&a);
-		ask_str(&a, s->uuid);
-		for (size_t i = 0; i < m->nfds; i++)
-			ask_fd(&a, m->fds[i]);
-		ask_netd(s->reg, NETD_SOCKETS, &a, NULL, NULL);
+	if (s->net.there) {
+		if (code < 0)
+			log_warn("sandbox=%s uuid=%s event=no-sockets error=\"%s\" next=those-who-wait-are-refused",
+				 s->name, s->uuid, words);
+		send_sockets(s, code < 0 ? NULL : m);
 	}
 	sandbox_unref(s);
 }
@@ -294,6 +302,8 @@ void net_give_sockets(struct sandbox *s)
 		launch_net_sockets_encode(s->machine, SOCKETS_EACH, &order) == 0 &&
 		launcher_call(s->reg->launcher, LAUNCH_NET_SOCKETS, order.data, order.len, NULL, 0, on_sockets, s) == 0;
 	buf_fini(&order);
-	if (!s->net.sockets_asked)
+	if (!s->net.sockets_asked) {
+		send_sockets(s, NULL);
 		sandbox_unref(s);
+	}
 }

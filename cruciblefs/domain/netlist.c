@@ -95,16 +95,12 @@ static int apply_line(struct buf *list, unsigned *count, const char *line, size_
 static int apply(struct buf *list, const char *text, size_t len, const struct net_reach *reach, struct err *e)
 {
 	unsigned count = 0;
+	const char *line;
+	size_t n;
 	int k = 0;
 
-	for (const char *p = text, *end = text + len; p < end && !k;) {
-		const char *nl = memchr(p, '\n', (size_t)(end - p));
-		size_t n = nl ? (size_t)(nl - p) : (size_t)(end - p);
-
-		if (n && *p != '#')
-			k = apply_line(list, &count, p, n, reach, e);
-		p += n + 1;
-	}
+	while (!k && net_next_line(&text, &len, &line, &n))
+		k = apply_line(list, &count, line, n, reach, e);
 	return k;
 }
 

@@ -35,11 +35,6 @@ void net_ports_forget_netd(struct sandbox *s)
 		s->net.ports[i].with_netd = s->net.ports[i].sent = false;
 }
 
-static bool same_place(const struct net_port *a, const struct net_port *b)
-{
-	return a->host_port == b->host_port && net_addr_equal(&a->host, &b->host);
-}
-
 void net_ports_netd_has(struct sandbox *s, const char *text)
 {
 	struct net_port ports[NET_PORTS_MAX];
@@ -48,7 +43,7 @@ void net_ports_netd_has(struct sandbox *s, const char *text)
 	if (net_ports_parse(text, strlen(text), ports, &n, NULL) < 0 || n != 1)
 		return;
 	for (size_t i = 0; i < s->net.nports; i++)
-		s->net.ports[i].with_netd |= same_place(&s->net.ports[i].port, &ports[0]);
+		s->net.ports[i].with_netd |= net_port_same_place(&s->net.ports[i].port, &ports[0]);
 }
 
 /* Whose it is, if it is a sandbox's of the same owner: for words. */
@@ -149,37 +144,13 @@ int net_ports_text(const struct sandbox *s, struct buf *out)
 	return k;
 }
 
-/* Without the lines that begin with '#'. */
-static int without_comments(const char *text, size_t len, struct buf *out)
-{
-	int k = 0;
-
-	for (const char *p = text, *end = text + len; p < end && !k;) {
-		const char *nl = memchr(p, '\n', (size_t)(end - p));
-		size_t n = nl ? (size_t)(nl - p) : (size_t)(end - p);
-
-		if (n && *p != '#' && (k = buf_add(out, p, n)) == 0)
-			k = buf_adds(out, "\n");
-		p += n + 1;
-	}
-	return k;
-}
-
 static int parse(const char *text, size_t len, struct net_held **ret, size_t *ret_n, struct err *e)
 {
 	struct net_port ports[NET_PORTS_MAX];
 	struct net_held *held = NULL;
-	struct buf lines;
 	size_t n = 0;
-	int k;
+	int k = net_ports_parse(text, len, ports, &n, e);
 
-	buf_init(&lines, NET_LIST_MAX);
-	k = without_comments(text, len, &lines);
-	if (k < 0)
-		k = err_set(e, k == -EFBIG ? -E2BIG : k, "more than %u bytes", NET_LIST_MAX);
-	else
-		k = net_ports_parse(lines.len ? (const char *)lines.data : "", lines.len, ports, &n, e);
-	buf_fini(&lines);
 	if (k < 0)
 		return k;
 	if (n) {
@@ -216,7 +187,7 @@ static int bind_new(struct sandbox *s, struct net_held *next, size_t n, struct e
 		bool kept = false;
 
 		for (size_t j = 0; j < old->nports; j++)
-			kept |= same_place(&old->ports[j].port, &next[i].port) &&
+			kept |= net_port_same_place(&old->ports[j].port, &next[i].port) &&
 				(old->ports[j].fd >= 0 || old->ports[j].with_netd);
 		k = kept ? 0 : bind_one(&next[i].port, &next[i].fd);
 		if (k < 0)
@@ -230,7 +201,7 @@ static void replace(struct net_held *old, size_t nold, struct net_held *next, si
 {
 	for (size_t j = 0; j < nold; j++) {
 		for (size_t i = 0; i < n; i++) {
-			if (next[i].fd >= 0 || next[i].with_netd || !same_place(&old[j].port, &next[i].port))
+			if (next[i].fd >= 0 || next[i].with_netd || !net_port_same_place(&old[j].port, &next[i].port))
 				continue;
 			next[i].fd = take_fd(&old[j].fd);
 			next[i].with_netd = old[j].with_netd; /* to netd a socket is its address and port here */

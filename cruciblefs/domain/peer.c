@@ -10,26 +10,17 @@
  *
  * Nobody can tell from outside whether what takes long is slow or stuck. So it is asked something in between that it
  * answers from its loop, whatever its workers and its disk do: one that does not say that word hangs. And a worker that
- * is at it tells progress, so one that tells none for very long, while nothing else is answered, is stuck.
- *
- * The sockets are made here, as the daemon's user, and handed over: neither process needs the right to make files where
- * the other looks. A store's path may be longer than a socket's address holds, hence /proc/self/fd. */
+ * is at it tells progress, so one that tells none for very long, while nothing else is answered, is stuck. */
 #include "cruciblefs/domain/peer.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 #include "base/fd.h"
 #include "base/log.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024)
-#define BACKLOG		128
 #define MINUTE_NS	60000000000ull
 #define MS		1000000ull
 
@@ -243,50 +234,6 @@ static void greet(struct peer *p, int fd, bool fresh)
 
 /* -- found or started -------------------------------------------------------------------------------------------- */
 
-static int open_dir(const struct peer *p, const struct peer_listen *l, struct sockaddr_un *ret)
-{
-	int dir = openat(p->setup.store_fd, l->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	if (dir < 0)
-		return -errno;
-	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
-	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s", dir, l->name);
-	return dir;
-}
-
-/* 0 and a connected descriptor; -ECONNREFUSED or -ENOENT nobody listens; -EAGAIN so many wait that nobody can. */
-static int connect_to(const struct peer *p, int *ret)
-{
-	const struct peer_listen *l = &p->kind->listen[0];
-	struct sockaddr_un a;
-	AUTO_FD dir = open_dir(p, l, &a);
-	AUTO_FD fd = socket(AF_UNIX, l->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (dir < 0)
-		return dir;
-	if (fd < 0 || connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
-		return -errno;
-	*ret = take_fd(&fd);
-	return 0;
-}
-
-static int listen_at(const struct peer *p, const struct peer_listen *l, int *ret)
-{
-	struct sockaddr_un a;
-	AUTO_FD dir = open_dir(p, l, &a);
-	AUTO_FD fd = socket(AF_UNIX, l->type | SOCK_CLOEXEC, 0);
-
-	if (dir < 0)
-		return dir;
-	if (fd < 0 || (unlinkat(dir, l->name, 0) < 0 && errno != ENOENT))
-		return -errno;
-	if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || fchmodat(dir, l->name, l->mode, 0) < 0 ||
-	    listen(fd, BACKLOG) < 0)
-		return -errno;
-	*ret = take_fd(&fd);
-	return 0;
-}
-
 static void on_spawned(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
 	struct peer *p = arg;
@@ -304,7 +251,7 @@ static void on_spawned(void *arg, int code, const char *words, struct wire_rd *r
 	wire_str(r, unenforced, sizeof(unenforced));
 	if (unenforced[0])
 		log_warn("peer=%s event=started unenforced=%s next=continues", p->kind->name, unenforced);
-	code = connect_to(p, &fd);
+	code = peer_connect(p->setup.store_fd, &p->kind->listen[0], &fd);
 	if (code < 0)
 		fail(p, code, "connecting to it", "");
 	else
@@ -322,7 +269,7 @@ static int spawn(struct peer *p, struct err *e)
 	for (size_t i = 0; i < p->kind->nlisten && r == 0; i++) {
 		const struct peer_listen *l = &p->kind->listen[i];
 
-		r = listen_at(p, l, &fds[1 + i]);
+		r = peer_listen_at(p->setup.store_fd, l, &fds[1 + i]);
 		if (r < 0)
 			err_set(e, r, "%s/%s: %s", l->dir, l->name, strerror(-r));
 	}
@@ -369,7 +316,7 @@ static void attempt(void *arg)
 
 	note_try(p);
 	if (!p->must_kill)
-		r = connect_to(p, &fd);
+		r = peer_connect(p->setup.store_fd, &p->kind->listen[0], &fd);
 	if (r == 0) {
 		greet(p, fd, false);
 		return;

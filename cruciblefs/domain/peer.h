@@ -81,4 +81,9 @@ int peer_tell(struct peer *p, uint16_t type, const void *data, size_t len, const
 /* Tell it to end (@type, without a payload) and let it be gone: no on_lost, no new one. */
 void peer_quit(struct peer *p, uint16_t type);
 
+/* -- peersock.c: both take a socket below @store_fd and give a descriptor. Errors: those of the system calls. */
+/* -ECONNREFUSED or -ENOENT nobody listens; -EAGAIN so many wait that nobody can. */
+int peer_connect(int store_fd, const struct peer_listen *l, int *ret);
+int peer_listen_at(int store_fd, const struct peer_listen *l, int *ret); /* anew, whatever was there */
+
 #endif

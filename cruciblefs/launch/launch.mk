@@ -4,7 +4,7 @@ LIBS += launch
 launch_SRCS := $(addprefix cruciblefs/launch/,proto.c client.c)
 
 PROGS += crucible-launch
-crucible-launch_SRCS := $(addprefix cruciblefs/launch/,main.c mount.c slots.c root.c spawn.c sandbox.c net.c)
+crucible-launch_SRCS := $(addprefix cruciblefs/launch/,main.c mount.c slots.c root.c spawn.c given.c sandbox.c net.c)
 crucible-launch_LIBS := launch nettopology base
 crucible-launch_PKGS := libseccomp $(nettopology_PKGS)
 crucible-launch_DIR := libexec
@@ -17,7 +17,7 @@ test_launch_net_SRCS := $(addprefix tests/unit/,test_launch_net.c launch_fix.c l
 test_launch_net_LIBS := launch base
 test_launch_net_PKGS := libseccomp
 test_launch_pager_SRCS := $(addprefix tests/unit/,test_launch_pager.c launch_fix.c launch_probe.c) \
-	cruciblefs/domain/peer.c
+	$(addprefix cruciblefs/domain/,peer.c peersock.c)
 test_launch_pager_LIBS := launch base
 test_launch_pager_PKGS := libseccomp json-c
 test_launch_proto_SRCS := tests/unit/test_launch_proto.c

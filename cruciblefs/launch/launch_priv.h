@@ -91,6 +91,19 @@ struct answer {
 /* Send a reply; nothing when @id is 0. A daemon that does not read its replies any more ends us. */
 void launchd_reply(struct launchd *d, uint32_t id, int code, const char *words, const struct answer *a);
 
+/* -- given.c ----------------------------------------------------------------------------------- */
+
+/* What a new process gets, besides its output. */
+struct given {
+	int fds[MSG_FDS_MAX + 2]; /* its 3, 4, …; borrowed */
+	size_t nfds;
+	char *envp[5]; /* malloc'd */
+};
+/* The descriptors of @m behind the one for its output, then /dev/userfaultfd, then the slot's lock; the variables of
+ * its preload library. @req was checked. -ENOMEM: given_fini() is due all the same. */
+int given_make(struct given *g, const struct launchd *d, const struct launch_spawn *req, const struct msg *m);
+void given_fini(struct given *g);
+
 /* Handlers: @r stands behind nothing yet and must be read to its end. They return 0, -errno with words, or
  * LAUNCH_LATER. @m: for its descriptors and its id. Thread: loop. */
 typedef int handler_fn(struct launchd *d, struct msg *m, struct wire_rd *r, struct answer *a, struct err *e);

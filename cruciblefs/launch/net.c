@@ -167,8 +167,6 @@ static __attribute__((noreturn)) void child(struct launchd *d, const struct net_
 
 /* -- the jobs ------------------------------------------------------------------------------------- */
 
-static void start_next(struct launchd *d);
-
 static void end(struct net_job *j)
 {
 	struct net_job **at = &j->d->nets;
@@ -185,7 +183,6 @@ static void end(struct net_job *j)
 
 static void finish(struct net_job *j, int code, const struct err *e, const struct answer *a)
 {
-	struct launchd *d = j->d;
 	char quoted[sizeof(e->msg) + 64], words[sizeof(e->msg)];
 	struct err said = { 0 };
 
@@ -198,18 +195,21 @@ static void finish(struct net_job *j, int code, const struct err *e, const struc
 		log_debug("sandbox=%s event=net sockets=%u ms=%llu", j->uuid, j->sockets,
 			  (unsigned long long)(now_ns() - j->begun_ns) / 1000000);
 	}
-	launchd_reply(d, j->id, code, said.msg, a);
+	launchd_reply(j->d, j->id, code, said.msg, a);
 	end(j);
-	start_next(d);
 }
+
+static void start_next(struct launchd *d);
 
 static void on_late(void *arg)
 {
 	struct net_job *j = arg;
+	struct launchd *d = j->d;
 	struct err e = { 0 };
 
 	syscall(SYS_pidfd_send_signal, j->pidfd, SIGKILL, NULL, 0);
 	finish(j, err_set(&e, -ETIMEDOUT, "it is not ready after %llu s", NET_TIMEOUT_NS / 1000000000ull), &e, NULL);
+	start_next(d);
 }
 
 static int read_answer(struct net_job *j, struct msg *m, struct answer *a, struct err *e)
@@ -239,6 +239,7 @@ static void on_child(void *arg, uint32_t events)
 {
 	struct answer a = { 0 };
 	struct net_job *j = arg;
+	struct launchd *d = j->d;
 	struct err e = { 0 };
 	uint8_t buf[2048];
 	struct msg m;
@@ -257,6 +258,7 @@ static void on_child(void *arg, uint32_t events)
 	for (size_t i = 0; i < a.nfds; i++)
 		fd_close(&a.fds[i]);
 	buf_fini(&a.payload);
+	start_next(d);
 }
 
 static int start(struct net_job *j, struct err *e)
@@ -301,11 +303,10 @@ static void start_next(struct launchd *d)
 		if (j->fd >= 0 || running >= NET_RUNNING_MAX)
 			continue;
 		r = start(j, &e);
-		if (r < 0) {
-			finish(j, r, &e, NULL); /* which comes back here for the others */
-			return;
-		}
-		running++;
+		if (r < 0)
+			finish(j, r, &e, NULL);
+		else
+			running++;
 	}
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Boxes, engines, the pager, the store and netd: started confined, and missed when they end. */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <stdio.h>
@@ -234,59 +233,7 @@ static uid_t uid_of(const struct launchd *d, const struct launch_spawn *req)
 	}
 }
 
-/* -- what it is given ---------------------------------------------------------------------------- */
-
-struct given {
-	int fds[MSG_FDS_MAX + 2]; /* its 3, 4, … */
-	size_t nfds;
-	char *envp[5]; /* malloc'd */
-};
-
-static void given_fini(struct given *g)
-{
-	for (size_t i = 0; i < ARRAY_LEN(g->envp); i++)
-		free(g->envp[i]);
-}
-
-/* What the preload library in an engine reads (vmm/preload/preload.h). @uffd: its number there, or -1. */
-static int give_env(struct given *g, const struct launch_spawn *req, int uffd)
-{
-	const char *sanitizer = NULL, *library = req->ram_bytes ? LAUNCH_PRELOAD_SO : "";
-	size_t n = 0;
-
-#ifdef __SANITIZE_ADDRESS__
-	sanitizer = getenv("LD_PRELOAD"); /* before ours: it wants to be the first */
-#endif
-	if ((sanitizer || req->ram_bytes) && asprintf(&g->envp[n++], "LD_PRELOAD=%s%s%s", sanitizer ? sanitizer : "",
-						      sanitizer && req->ram_bytes ? ":" : "", library) < 0)
-		goto no_memory;
-	if (!req->ram_bytes)
-		return 0;
-	if (asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_SOCKET=%u", req->memory_fd) < 0 ||
-	    asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_RAM=%" PRIu64, req->ram_bytes) < 0 ||
-	    asprintf(&g->envp[n++], "CRUCIBLE_PRELOAD_UFFD=%d", uffd) < 0)
-		goto no_memory;
-	return 0;
-no_memory:
-	g->envp[n - 1] = NULL; /* asprintf() left it undefined */
-	return -ENOMEM;
-}
-
-/* Its descriptors behind the one for its output, then /dev/userfaultfd, then the slot's lock. */
-static int give(struct given *g, const struct launchd *d, const struct launch_spawn *req, const struct msg *m)
-{
-	int uffd = -1;
-
-	memcpy(g->fds, m->fds + 1, (m->nfds - 1) * sizeof(int));
-	g->nfds = m->nfds - 1;
-	if (req->ram_bytes && d->uffd_dev >= 0) {
-		uffd = 3 + (int)g->nfds;
-		g->fds[g->nfds++] = d->uffd_dev;
-	}
-	if (!kinds[req->kind].only)
-		g->fds[g->nfds++] = slots_fd(&d->slots, req->slot);
-	return give_env(g, req, uffd);
-}
+/* -- what it goes without ------------------------------------------------------------------------- */
 
 static int add_word(struct buf *words, const char *word)
 {
@@ -372,7 +319,7 @@ static int start(struct launchd *d, const struct launch_spawn *req, const struct
 	r = cgroup_make(d->cgroups, cgroup, e);
 	if (r < 0)
 		return r;
-	r = give(&given, d, req, m);
+	r = given_make(&given, d, req, m);
 	spec.fds = given.fds;
 	spec.nfds = given.nfds;
 	if (r == 0)

@@ -33,9 +33,11 @@ enum netd_type {
 	/* {str uuid, u32 n, n * {str port, u8 has_fd}} fds: the listening sockets of those with has_fd, in order. Ports
 	 * that are named without one must be there (-ENOENT). */
 	NETD_PORTS,
-	NETD_SOCKETS, /* {str uuid} fds: up to MSG_FDS_MAX sockets made in its namespace; no reply is wanted (id 0) */
-	NETD_CLOSE,   /* {str uuid}: all of it ends, descriptors closed; fine when none */
-	NETD_LIST,    /* {} -> {u32 n, n * str uuid} */
+	/* {str uuid} fds: up to MSG_FDS_MAX sockets made in its namespace, none if there are none to be had; no reply
+	 * is wanted (id 0). Every NETD_NEED_SOCKETS is answered by one: netd asks no second time before. */
+	NETD_SOCKETS,
+	NETD_CLOSE, /* {str uuid}: all of it ends, descriptors closed; fine when none */
+	NETD_LIST,  /* {} -> {u32 n, n * str uuid} */
 	/* {str uuid or "" for all} -> {u64 bytes_out, bytes_in, opened, refused, failed, questions, denied, u32 open}
 	 */
 	NETD_STAT,

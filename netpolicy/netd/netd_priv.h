@@ -129,7 +129,7 @@ struct netd {
 	struct loop *loop;
 	struct netd_params p;
 	struct msgconn *conn; /* NULL: nobody */
-	loop_id listen_id, orphan_id;
+	loop_id listen_id, rest_id, orphan_id;
 	struct resolver *resolver;
 	struct netd_reach reach;
 	struct netd_sandbox *sandboxes;

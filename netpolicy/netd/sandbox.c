@@ -105,11 +105,16 @@ static void need_sockets(void *arg)
 {
 	struct netd_sandbox *s = arg;
 	struct buf b;
+	int r;
 
 	buf_init(&b, NETD_UUID_MAX + 8);
-	if (wire_put_str(&b, s->uuid) == 0)
-		netd_tell(s->netd, NETD_NEED_SOCKETS, &b);
+	r = wire_put_str(&b, s->uuid);
+	if (r == 0)
+		r = netd_tell(s->netd, NETD_NEED_SOCKETS, &b);
 	buf_fini(&b);
+	/* A daemon that comes back sends some by itself; what could not be said to one that is there is said again. */
+	if (r < 0 && r != -EPIPE)
+		relay_sockets(s->relay, NULL, 0);
 }
 
 static void on_datagram(void *arg, int fd, const struct sockaddr_storage *from, const struct sockaddr_storage *to,

@@ -7,6 +7,8 @@
 #include "base/fd.h"
 #include "netpolicy/netd/netd_priv.h"
 
+#define LISTEN_REST_NS 100000000ull
+
 /* -- to the daemon ----------------------------------------------------------------------------------------------- */
 
 static void orphan(struct netd *n);
@@ -38,7 +40,7 @@ int netd_tell(struct netd *n, uint16_t type, const struct buf *b)
 {
 	if (!n->conn)
 		return -EPIPE;
-	if (msgconn_queued(n->conn) > NETD_QUEUE_MAX / 2) /* the rest is for answers */
+	if (type == NETD_LOG && msgconn_queued(n->conn) > NETD_QUEUE_MAX / 2) /* the rest is for what must arrive */
 		return -ENOBUFS;
 	return msgconn_send(n->conn, type, 0, b->data, b->len, NULL, 0);
 }
@@ -247,6 +249,14 @@ static void on_gone(void *arg, int reason)
 	orphan(n);
 }
 
+static void on_rested(void *arg)
+{
+	struct netd *n = arg;
+
+	n->rest_id = 0;
+	loop_mod(n->loop, n->listen_id, EPOLLIN);
+}
+
 static void on_listen(void *arg, uint32_t events)
 {
 	static const struct msgconn_ops ops = { on_msg, on_gone };
@@ -256,8 +266,13 @@ static void on_listen(void *arg, uint32_t events)
 	AUTO_FD fd = accept4(n->p.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)events;
-	if (fd < 0)
+	if (fd < 0) {
+		/* For want of something it would be told again and again: it rests. */
+		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED &&
+		    loop_timer(n->loop, now_ns() + LISTEN_REST_NS, on_rested, n, &n->rest_id) == 0)
+			loop_mod(n->loop, n->listen_id, 0);
 		return;
+	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != n->p.daemon_uid)
 		return;
 	n->conn = msgconn_free(n->conn);
@@ -312,6 +327,7 @@ struct netd *netd_free(struct netd *n)
 	n->conn = msgconn_free(n->conn);
 	loop_del(n->loop, &n->orphan_id);
 	loop_del(n->loop, &n->listen_id);
+	loop_del(n->loop, &n->rest_id);
 	fd_close(&n->p.listen_fd);
 	free(n);
 	return NULL;

@@ -20,6 +20,11 @@ $(foreach t,$(pager_UNIT),$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/pager
 # It runs the program.
 $(B)/unit/test_pager_prog: | $(B)/libexec/crucible-pager
 
+UNIT += test_pager_request
+test_pager_request_SRCS := tests/unit/test_pager_request.c
+test_pager_request_LIBS := pagercore snapdisk snapstore base
+test_pager_request_PKGS := $(snapstore_PKGS) libseccomp
+
 FUZZ += fuzz_pager_msg
 fuzz_pager_msg_SRCS := tests/fuzz/fuzz_pager_msg.c
 fuzz_pager_msg_LIBS := pagercore base

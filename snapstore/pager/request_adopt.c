@@ -82,7 +82,7 @@ static void adopted_stored(void *arg, int code, const char *words)
 int pg_do_adopt(const struct pg_call *c, const struct pg_request *q, struct msg *m, struct err *e)
 {
 	struct pg_template *t;
-	struct pg_pending *w = NULL;
+	struct pg_pending *w;
 	int r;
 
 	if (!q->stored)
@@ -93,15 +93,16 @@ int pg_do_adopt(const struct pg_call *c, const struct pg_request *q, struct msg 
 	t->state = PG_OPENING;
 	w = pg_pending_new(c, q, t);
 	r = w ? pg_wait_for(t, adopted_stored, w, e) : pg_no_memory(e);
-	if (r == 0)
-		r = pg_look(t, pg_looked, t, e);
 	if (r < 0) {
 		t->forgotten = true;
 		if (w)
-			pg_looked(t, r, e->msg); /* answers */
+			pg_pending_free(w); /* takes it along */
 		else
 			pg_template_gone(t);
-		return w ? 0 : r;
+		return r;
 	}
+	r = pg_look(t, pg_looked, t, e);
+	if (r < 0)
+		pg_looked(t, r, e->msg); /* answers */
 	return 0;
 }

@@ -124,13 +124,18 @@ static int attach_later(const struct pg_call *c, const struct pg_request *q, str
 			struct err *e)
 {
 	struct pg_pending *w = pg_pending_new(c, q, t);
-	int r = w ? pg_wait_for(t, attach_opened, w, e) : pg_no_memory(e);
+	int r;
 
-	if (r < 0 && w)
+	if (!w)
+		return pg_no_memory(e);
+	r = pg_wait_for(t, attach_opened, w, e);
+	if (r < 0) {
 		pg_pending_free(w);
-	for (size_t i = 0; r == 0 && i < m->nfds; i++)
+		return r;
+	}
+	for (size_t i = 0; i < m->nfds; i++)
 		w->fds[i] = take_fd(&m->fds[i]);
-	return r;
+	return 0;
 }
 
 int pg_do_attach(const struct pg_call *c, const struct pg_request *q, struct msg *m, struct err *e)

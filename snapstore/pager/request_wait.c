@@ -118,14 +118,16 @@ int pg_open_stored(struct pager *p, const char *snapshot, uint64_t bytes, struct
 	if (r < 0)
 		return r;
 	t->state = PG_OPENING;
+	t->refs++; /* a look that cannot begin ends in here, and would take it along */
 	r = pg_look(t, pg_looked, t, e);
-	if (r < 0) {
+	if (r < 0)
 		t->forgotten = true;
-		pg_template_gone(t);
-		return r;
-	}
-	*ret = t;
-	return 0;
+	else if (t->forgotten)
+		r = err_set(e, -EBUSY, "template %s: too much is under way", snapshot);
+	if (r == 0)
+		*ret = t;
+	pg_template_unref(t);
+	return r;
 }
 
 void pg_request_fini(struct pager *p)

@@ -47,7 +47,7 @@ os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
 reached = []
 for addr in sys.argv[2:]:
     family = socket.AF_INET6 if ":" in addr else socket.AF_INET
-    for port in (53, 80, 443, 15001, 15053):
+    for port in (53, 80, 443, 15001):
         s = socket.socket(family, socket.SOCK_STREAM)
         s.settimeout(0.3)
         try:

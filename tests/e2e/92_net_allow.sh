@@ -77,11 +77,11 @@ assert_eq "$(udp_count .)" 0 "datagrams that reached the world"
 
 # -- answers that are filtered ------------------------------------------------------------------------------------------------
 
-printf '%s\n' private.test cname.test metadata.test mapped.test nat64.test loop.test mixed.test rebind.test good-cname.test big.test >>"$RUN/a/net/allow"
+printf '%s\n' private.test cname.test metadata.test mapped.test nat64.test loop.test private6.test mixed.test rebind.test good-cname.test big.test >>"$RUN/a/net/allow"
 for name in private cname metadata mapped nat64 loop private6; do
 	refused a "http://$name.test/hello"
+	wait_for "a log of the filtered answer for $name.test" net_logged a event question verdict filtered name "^$name.test\$"
 done
-wait_for "a log of a filtered answer" net_logged a event question verdict filtered name '^private.test$'
 reaches a http://mixed.test/hello
 reaches a http://good-cname.test/hello
 run a 'getent ahosts big.test | sort -u | grep -c STREAM'
@@ -102,8 +102,10 @@ reaches a http://allowed.test/hello
 refused a https://allowed.test/hello
 echo -third.test >"$RUN/a/net/allow"
 refused a http://third.test/hello
-: >"$RUN/a/net/allow"
-echo '' >"$RUN/a/net/allow"
+reaches a http://allowed.test/hello
+echo '#' >"$RUN/a/net/allow"
+assert_file "$RUN/a/net/allow" ''
+refused a http://allowed.test/hello
 
 # A change ends the connections that it forbids, and no others.
 printf '%s\n' allowed.test third.test >"$RUN/a/net/allow"

@@ -15,7 +15,7 @@ NET_HOST_PID=
 NET_WORLD_PID=
 
 net_certificate() {
-	local san=DNS:allowed.test,DNS:v4.test,DNS:v6.test,DNS:denied.test,DNS:other.test,DNS:third.test,DNS:*.wild.test,DNS:good-cname.test,DNS:rebind.test,DNS:mixed.test
+	local san="DNS:allowed.test,DNS:v4.test,DNS:v6.test,DNS:denied.test,DNS:other.test,DNS:third.test,DNS:*.wild.test,DNS:good-cname.test,DNS:rebind.test,DNS:mixed.test"
 
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "/CN=crucible test" -addext "subjectAltName=$san" \
 		-addext basicConstraints=critical,CA:TRUE -keyout "$WORLD/key.pem" -out "$WORLD/cert.pem" 2>/dev/null
@@ -68,8 +68,11 @@ net_world() {
 	nsenter --net="/proc/$NET_WORLD_HOLD/ns/net" -- "$PYTHON" -IS "$E2E/net_world.py" "$WORLD" </dev/null >"$WORLD/log" 2>&1 &
 	NET_WORLD_PID=$!
 	wait_for "the servers of the world" test -e "$WORLD/ready"
-	IN_NET=(nsenter --net="/proc/$NET_HOST_PID/ns/net" --)
-	DAEMON_OPTIONS=(--set net_upstream=192.0.2.2)
+	# shellcheck disable=SC2034 # both are lib.sh's
+	{
+		IN_NET=(nsenter --net="/proc/$NET_HOST_PID/ns/net" --)
+		DAEMON_OPTIONS=(--set net_upstream=192.0.2.2)
+	}
 	AT_EXIT+=(net_end)
 }
 

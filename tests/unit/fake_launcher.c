@@ -171,7 +171,12 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 		return 0;
 	case LAUNCH_NET_SOCKETS:
 		f->net_sockets++;
-		give(p, 16);
+		if (f->refuse_sockets) {
+			p->code = f->refuse_sockets;
+			p->words = "no sockets here";
+		} else {
+			give(p, 16);
+		}
 		break;
 	default:
 		break;

@@ -14,6 +14,7 @@ struct fake_launcher {
 	unsigned spawned_engines, spawned_boxes, kills, slots_taken, slots_freed;
 	struct launch_spawn last; /* argv is not kept */
 	int refuse_spawn;	  /* -errno, or 0 */
+	int refuse_sockets;	  /* the same, of NET_SOCKETS */
 	int refuse_net;		  /* the same, of NET */
 	bool hold_net;		  /* NET is answered by fake_launcher_answer_net() */
 	unsigned nets, net_sockets;

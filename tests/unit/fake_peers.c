@@ -313,6 +313,8 @@ static void told(const struct question *q)
 		return;
 	}
 	if (q->peer->who == FAKE_NETD) {
+		if (q->type == NETD_SOCKETS && !q->nfds)
+			fakes.net_no_sockets++;
 		if (q->type == NETD_SOCKETS)
 			fakes.net_sockets += (unsigned)q->nfds;
 		if (q->type != NETD_CLOSE)

@@ -51,7 +51,8 @@ struct fakes {
 	char net_allow[512];		  /* the last list */
 	char net_ports[8][64];		  /* that it has, of one sandbox */
 	size_t nnet_ports;
-	unsigned net_sockets; /* that it was given */
+	unsigned net_sockets;	 /* that it was given */
+	unsigned net_no_sockets; /* how often it was told that there are none */
 	size_t nset[FAKE_SET_COUNT];
 	char set[FAKE_SET_COUNT][64][LAUNCH_UUID_LEN + 1];
 };

@@ -95,8 +95,9 @@ struct pair {
 	int client, server;
 };
 
-static struct pair connect_to(const char *addr)
+static struct pair connect_to(const char *from, const char *addr)
 {
+	struct sockaddr_in mine = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr(from) };
 	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr(addr) };
 	AUTO_FD listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t len = sizeof(sa);
@@ -106,6 +107,7 @@ static struct pair connect_to(const char *addr)
 	assert_int_equal(listen(listening, 1), 0);
 	assert_int_equal(getsockname(listening, (struct sockaddr *)&sa, &len), 0);
 	p.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(p.client, (struct sockaddr *)&mine, sizeof(mine)), 0);
 	assert_int_equal(connect(p.client, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	p.server = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
 	assert_true(p.server >= 0);
@@ -121,7 +123,7 @@ static void close_pair(struct pair *p)
 static void connections_of_before_are_reset(void **state)
 {
 	const struct guest g = { .net_up = true };
-	struct pair outside, inside;
+	struct pair outside, inside, own;
 	struct err e = { 0 };
 	char byte = 0;
 	int fd, r;
@@ -135,10 +137,12 @@ static void connections_of_before_are_reset(void **state)
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	set_lo(fd, "lo", "127.0.0.1");
-	set_lo(fd, "lo:1", "10.9.9.1"); /* not loopback's, but here */
+	set_lo(fd, "lo:1", "10.9.9.1"); /* not loopback's, but here: as if it were elsewhere */
+	set_lo(fd, "lo:2", "10.9.9.2");
 	close(fd);
-	outside = connect_to("10.9.9.1");
-	inside = connect_to("127.0.0.1");
+	outside = connect_to("10.9.9.1", "10.9.9.2");
+	inside = connect_to("127.0.0.1", "127.0.0.1");
+	own = connect_to("10.9.9.1", "10.9.9.1");
 	r = net_reset_connections(&g, &e);
 	if (r < 0 && strstr(e.msg, "not supported")) {
 		if (getenv("CRUCIBLE_MUST_RUN"))
@@ -152,10 +156,14 @@ static void connections_of_before_are_reset(void **state)
 	assert_int_equal(send(inside.client, "x", 1, 0), 1);
 	assert_int_equal(recv(inside.server, &byte, 1, 0), 1);
 	assert_int_equal(byte, 'x');
+	assert_int_equal(send(own.client, "y", 1, 0), 1);
+	assert_int_equal(recv(own.server, &byte, 1, 0), 1);
+	assert_int_equal(byte, 'y');
 	/* Nothing is left, and that is fine. */
 	close_pair(&outside);
 	assert_int_equal(net_reset_connections(&g, &e), 0);
 	close_pair(&inside);
+	close_pair(&own);
 }
 
 int main(void)

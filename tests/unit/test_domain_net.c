@@ -324,6 +324,9 @@ static void test_lists_that_are_refused(void **state)
 	shows(s, sandbox_net_allow_show, "a.test\n");
 	assert_int_equal(allow(s, "a.test\n+b.test\n-a.test\n", &e), 0);
 	assert_string_equal(s->attrs.net_allow, "b.test\n");
+	/* Blanks say nothing, around a line or alone. */
+	assert_int_equal(allow(s, "  c.test \r\n \t\n + b.test\n # a remark\n- c.test", &e), 0);
+	assert_string_equal(s->attrs.net_allow, "b.test\n");
 	/* Kept over a restart of the daemon. */
 	bring_down(w);
 	bring_up(w);

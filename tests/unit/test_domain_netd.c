@@ -76,6 +76,17 @@ static void test_ports_go_to_netd_and_outlive_the_machine(void **state)
 	fakes_netd_says(NETD_NEED_SOCKETS, s->uuid, NULL);
 	spin(w);
 	assert_int_equal(fakes.net_sockets, 48);
+	assert_int_equal(fakes.net_no_sockets, 0);
+	/* None can be had: netd hears it, and asks for the next client again. */
+	w->fake.refuse_sockets = -EBUSY;
+	fakes_netd_says(NETD_NEED_SOCKETS, s->uuid, NULL);
+	spin(w);
+	assert_int_equal(fakes.net_sockets, 48);
+	assert_int_equal(fakes.net_no_sockets, 1);
+	w->fake.refuse_sockets = 0;
+	fakes_netd_says(NETD_NEED_SOCKETS, s->uuid, NULL);
+	spin(w);
+	assert_int_equal(fakes.net_sockets, 64);
 	assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
 	spin(w);
 	assert_int_equal(sandbox_status(s), SBX_STOPPED);

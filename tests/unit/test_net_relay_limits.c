@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "netpolicy/reserve.h"
 
 #define MIB   (1ull << 20)
 #define PORT  8000
@@ -236,6 +237,40 @@ static void test_no_descriptor_to_dial(void **state)
 	(void)rig_event(&rig, 1, "out", "failed", strerror(EMFILE));
 }
 
+/* As many descriptors as guests may have are in use: what would take one of the others is refused, on both ways. */
+static void test_what_is_kept_for_others(void **state)
+{
+	int guest, kept[RESERVE_FROM], n = 0, next, most = (int)(RESERVE_FROM - RESERVE_FROM / 8);
+	struct rlimit was, few;
+
+	(void)state;
+	assert_false(reserve_has(-1));
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = was;
+	few.rlim_cur = RESERVE_FROM;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_false(reserve_has(most - 1));
+	assert_true(reserve_has(most));
+	guest = rig_dial(INSIDE, THERE, PORT);
+	while ((next = dup(server)) < most - 1)
+		kept[n++] = next;
+	assert_int_equal(next, most - 1);
+	kept[n++] = next;
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 1, "out", "refused", "too many connections of all sandboxes");
+	/* One is left: for the guest's side, but not for the far one. */
+	guest = rig_dial(INSIDE, THERE, PORT);
+	close(kept[--n]);
+	rig_expect_reset(&rig, &guest);
+	(void)rig_event(&rig, 2, "out", "failed", strerror(EMFILE));
+	while (n > 0)
+		close(kept[--n]);
+	few.rlim_cur = RESERVE_FROM - 1;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	assert_false(reserve_has((int)RESERVE_FROM - 2));
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -247,6 +282,7 @@ int main(void)
 		TEST(test_paced),
 		TEST(test_no_descriptor_left),
 		TEST(test_no_descriptor_to_dial),
+		TEST(test_what_is_kept_for_others),
 	};
 
 	return cmocka_run_group_tests(tests, world, NULL);

@@ -414,6 +414,7 @@ static void test_ports(void **state)
 	const char *ports[3] = { NULL };
 	char first[60], second[60], text[60];
 	struct rig g;
+	unsigned needs;
 
 	(void)state;
 	rig_start(&g, getuid(), NULL);
@@ -456,6 +457,17 @@ static void test_ports(void **state)
 		rig_logged(&g, "event", "connection", "direction", "in", NULL);
 	}
 	assert_true(g.needs > 0);
+	/* None could be made: the next client makes it ask again. */
+	needs = g.needs;
+	give_sockets(&g, A, 0);
+	for (int i = 0; i < 16 && g.needs == needs; i++) {
+		client = world_dial(OUTSIDE, "127.0.0.1", world_port_of(two));
+		if (client >= 0)
+			fd_close(&client);
+		client = -1;
+		rig_logged(&g, "event", "connection", "direction", "in", NULL);
+	}
+	assert_int_equal(g.needs, needs + 1);
 	rig_stop(&g);
 }
 
