@@ -32,20 +32,22 @@
 #define ITS_OWN	   "@th,64,128 { 0xfd770000000000000000000000000002, 0xfe80000000000000505400fffec00001 }"
 #define FROM_GUEST "ip6 hoplimit 255 ip6 saddr { " NET_GUEST_ADDR6 ", " NET_GUEST_LINK6 " }"
 /* A table that is there is emptied by being deleted, which needs it to be there. */
-#define FRESH(name) "table " name " {}\ndelete table " name "\n"
+static const char emptied[] = "table arp crucible\ndelete table arp crucible\n"
+			      "table inet crucible\ndelete table inet crucible\n";
+/* Fails where there is one. */
+#define NEW "create table arp crucible\ncreate table inet crucible\n"
 
 #define TAKE(family, proto, port) \
 	"meta l4proto " proto " tproxy " family " to :" STR(port) " meta mark set " STR(NET_MARK) " accept\n"
 
 static const char before_ipv6[] = /* clang-format off */
-	FRESH("arp crucible")
+	NEW
 	"table arp crucible {\n"
 	"	chain input {\n"
 	"		type filter hook input priority 0; policy drop;\n"
 	"		iifname " TAP " arp saddr ip " NET_GUEST_ADDR " accept\n"
 	"	}\n"
 	"}\n"
-	FRESH("inet crucible")
 	"table inet crucible {\n"
 	"	chain forward {\n"
 	"		type filter hook forward priority 0; policy drop;\n"
@@ -74,10 +76,21 @@ static const char behind_ipv6[] =
 	"	}\n"
 	"}\n"; /* clang-format on */
 
+/* Nearly always no table is there, and deleting one costs a grace period of the kernel: ten milliseconds or more. */
+static int load(struct nft_ctx *nft, bool ipv6)
+{
+	char text[sizeof(emptied) + sizeof(before_ipv6) + sizeof(of_ipv6) + sizeof(behind_ipv6)];
+
+	snprintf(text, sizeof(text), "%s%s%s%s", emptied, before_ipv6, ipv6 ? of_ipv6 : "", behind_ipv6);
+	if (nft_run_cmd_from_buffer(nft, text + strlen(emptied)) == 0)
+		return 0;
+	(void)nft_ctx_get_error_buffer(nft); /* forgets it */
+	return nft_run_cmd_from_buffer(nft, text);
+}
+
 int topology_rules(bool ipv6, struct err *e)
 {
 	struct nft_ctx *nft = nft_ctx_new(NFT_CTX_DEFAULT);
-	char text[sizeof(before_ipv6) + sizeof(of_ipv6) + sizeof(behind_ipv6)];
 	const char *said;
 	int r = 0;
 
@@ -85,8 +98,7 @@ int topology_rules(bool ipv6, struct err *e)
 		return err_set(e, -ENOMEM, "rules: libnftables does not start");
 	nft_ctx_buffer_output(nft);
 	nft_ctx_buffer_error(nft);
-	snprintf(text, sizeof(text), "%s%s%s", before_ipv6, ipv6 ? of_ipv6 : "", behind_ipv6);
-	if (nft_run_cmd_from_buffer(nft, text) != 0) {
+	if (load(nft, ipv6) != 0) {
 		said = nft_ctx_get_error_buffer(nft);
 		r = err_set(e, -ENOPROTOOPT,
 			    "rules: the kernel takes no nftables rules with TPROXY (modprobe nf_tables; modprobe "

@@ -20,10 +20,10 @@ build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev l
 run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl'
+	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl nftables'
 
 # What `make bench` compares with; nothing else needs them, and `all` leaves them out.
-bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio'
+bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio iproute2 nftables perl'
 
 names() {
 	case $1 in

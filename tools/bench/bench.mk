@@ -4,7 +4,7 @@
 #   BENCH_PAIRS=N    pairs of each cell of exec and create (default: as README.md says)
 
 BENCH_DIR   := tools/bench
-BENCH_NAMES := fs exec create idle fork burst snapshot fault cold store
+BENCH_NAMES := fs exec create idle fork burst snapshot fault cold store net
 
 # Built with everything else, so that a change elsewhere cannot break them unseen; not installed (neither bin nor libexec).
 PROGS += bench-turns bench-report bench-savestate bench-snapstore bench-fault bench-deep_ll
@@ -36,7 +36,7 @@ bench-deep_ll_DIR := bench
 .PHONY: bench
 bench: $(addprefix bench-,$(BENCH_NAMES)) ## every benchmark, ours and the baselines in turn (root; ten minutes; results in build/bench/)
 
-.PHONY: bench-fs bench-exec bench-create bench-idle bench-fork bench-burst bench-snapshot bench-fault bench-cold bench-store
+.PHONY: bench-fs bench-exec bench-create bench-idle bench-fork bench-burst bench-snapshot bench-fault bench-cold bench-store bench-net
 bench-fs: bench-ready ## benchmark: files of the mount and of a guest, against hello_ll, passthrough_ll, tmpfs
 	$(Q)$(BENCH_DIR)/fs.sh $(CURDIR)/$(B)
 
@@ -66,6 +66,9 @@ bench-cold: bench-ready ## benchmark: the first fork when nothing is cached, aga
 
 bench-store: bench-ready ## benchmark: eight snapshots in and out of the store, against casync, borg, restic, lz4, zstd
 	$(Q)$(BENCH_DIR)/store.sh $(CURDIR)/$(B)
+
+bench-net: bench-ready ## benchmark: a sandbox's network, against the same guest on a bridge; what a list adds to a fork
+	$(Q)$(BENCH_DIR)/net.sh $(CURDIR)/$(B)
 
 # In turn, also under -j: two at once would measure each other.
 bench_last :=

@@ -20,6 +20,7 @@ PAIRS=${BENCH_PAIRS:-30}
 PIDS=()   # to be ended by their ids, newest first
 MOUNTS=() # to be unmounted
 DAEMON=
+IN_NET=() # a command that enters the network namespace of the daemons that are started from now on
 
 fail() {
 	echo "bench: $*" >&2
@@ -177,7 +178,7 @@ start_daemon() { # [OPTION…]: sets DAEMON and UID_BASE
 	: >"$DIR/crucible.conf"
 	rm -f "$DIR/ready"
 	mkfifo "$DIR/ready"
-	(cd / && exec "$BUILD/libexec/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --log-level warn \
+	(cd / && exec "${IN_NET[@]}" "$BUILD/libexec/crucibled" --mount "$MNT" --store "$STORE" --config "$DIR/crucible.conf" --log-level warn \
 		--set "cgroup=bench-$$-${#PIDS[@]}" --set "uid_base=$UID_BASE" --set "accel=${BENCH_ACCEL:-auto}" "$@" --ready-fd 9 9>"$DIR/ready" </dev/null >>"$DIR/daemon.log" 2>&1) &
 	DAEMON=$!
 	PIDS+=("$DAEMON")
