@@ -64,7 +64,7 @@ static bool held_by_itself(const struct sandbox *s, const struct net_port *p)
 	for (size_t i = 0; i < s->net.nports; i++) {
 		const struct net_port *o = &s->net.ports[i].port;
 
-		if (o->host_port == p->host_port && o->host.family == p->host.family && !same_place(o, p))
+		if (o->host_port == p->host_port && o->host.family == p->host.family && !net_port_same_place(o, p))
 			return true;
 	}
 	return false;
