@@ -34,7 +34,7 @@ static void on_rested(void *arg)
 
 static void rest(struct relay_listener *l)
 {
-	if (loop_timer(l->r->loop, now_ns() + l->r->rest_ns, on_rested, l, &l->again) == 0)
+	if (!l->again && loop_timer(l->r->loop, now_ns() + l->r->rest_ns, on_rested, l, &l->again) == 0)
 		(void)loop_mod(l->r->loop, l->src, 0);
 }
 
@@ -71,7 +71,11 @@ static void on_listener(void *arg, uint32_t events)
 		int fd = accept4(l->fd, (struct sockaddr *)&peer, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
-			if (!of_one(errno))
+			/* It was shut down: whoever gave it has given it back, and will say so. Until then epoll would
+			 * tell of it again and again, whatever is asked for. */
+			if (errno == EINVAL)
+				loop_del(l->r->loop, &l->src);
+			else if (!of_one(errno))
 				rest(l);
 			return;
 		}
