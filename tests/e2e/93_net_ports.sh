@@ -97,3 +97,4 @@ echo 18080:80 >"$RUN/b/net/ports"
 assert_file "$RUN/b/net/ports" 127.0.0.1:18080:80/tcp
 rmdir "$RUN/b"
 wait_for "the port to be free" in_host "$PYTHON" -IS -c 'import socket; socket.create_server(("127.0.0.1", 18080))'
+assert_fails grep 'event=peer-lost' "$DAEMON_LOG" # crucible-netd lives through all that

@@ -188,6 +188,34 @@ static void test_the_most_connections(void **state)
 	rig_run(&rig, rig_stat(&rig).open == 0);
 }
 
+/* Whoever listens keeps a copy of the socket, and ends it for all. Some time later the relay is told. */
+static void test_given_back_before_it_is_told(void **state)
+{
+	struct net_port p = port_of(8080, 80);
+	int fd = rig_listen(OUTSIDE, HOST, 8080, 16), copy = dup(fd);
+	uint64_t rested;
+	int client, guest;
+
+	(void)state;
+	assert_true(copy >= 0);
+	rig.relay->rest_ns = 20000000;
+	assert_int_equal(relay_set_ports(rig.relay, &p, &fd, 1, NULL), 0);
+	assert_int_equal(shutdown(copy, SHUT_RDWR), 0);
+	fd_close(&copy);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(loop_once(rig.loop, 0), 0);
+	assert_int_equal(relay_set_ports(rig.relay, NULL, NULL, 0, NULL), 0);
+	/* Nothing of it comes later. */
+	rested = now_ns() + 2 * rig.relay->rest_ns;
+	rig_run(&rig, now_ns() > rested);
+	publish(8080, 80);
+	rig_give_sockets(&rig, 1);
+	join(8080, &client, &guest);
+	rig_echo(&rig, client, guest);
+	fd_close(&client);
+	fd_close(&guest);
+}
+
 /* -- sockets ------------------------------------------------------------------------------------------------------- */
 
 static void test_sockets_are_asked_for_once(void **state)
@@ -376,6 +404,7 @@ int main(void)
 		TEST(test_refused_by_the_guest),
 		TEST(test_recheck_is_not_for_these),
 		TEST(test_the_most_connections),
+		TEST(test_given_back_before_it_is_told),
 		TEST(test_sockets_are_asked_for_once),
 		TEST(test_clients_wait_for_sockets),
 		TEST(test_no_socket_comes),
