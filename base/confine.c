@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -212,6 +213,33 @@ int confine_seccomp_without(const char *const names[], size_t n, struct err *e)
 			r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), nr, 0);
 		if (r < 0)
 			err_set(e, r, "seccomp: without %s: %s", names[i], strerror(-r));
+	}
+	if (r == 0)
+		r = load_filter(ctx, e);
+	seccomp_release(ctx);
+	return r;
+}
+
+int confine_seccomp_families(struct err *e)
+{
+	static const char *const calls[] = { "socket", "socketpair" };
+	static const int last = AF_NETLINK; /* of those that are left */
+	scmp_filter_ctx ctx = new_filter(SCMP_ACT_ALLOW, e);
+	int r = 0;
+
+	if (!ctx)
+		return -ENOMEM;
+	for (size_t i = 0; i < ARRAY_LEN(calls) && r == 0; i++) {
+		int nr = seccomp_syscall_resolve_name(calls[i]);
+
+		/* The kernel takes an int, the filter compares 64 bits: what is set above them is beyond, too. */
+		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), nr, 1, SCMP_A0(SCMP_CMP_GT, last));
+		for (int family = 0; family < last && r == 0; family++)
+			if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
+				r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EAFNOSUPPORT), nr, 1,
+						     SCMP_A0(SCMP_CMP_EQ, family));
+		if (r < 0)
+			err_set(e, r, "seccomp: families of %s: %s", calls[i], strerror(-r));
 	}
 	if (r == 0)
 		r = load_filter(ctx, e);

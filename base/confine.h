@@ -39,4 +39,8 @@ int confine_seccomp(const char *const names[], size_t n, struct err *e);
  */
 int confine_seccomp_without(const char *const names[], size_t n, struct err *e);
 
+/* Answer socket() and socketpair() of other families than AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK with EAFNOSUPPORT:
+ * some, vsock for one, lead out of every network namespace. As confine_seccomp_without() otherwise. */
+int confine_seccomp_families(struct err *e);
+
 #endif

@@ -4,7 +4,8 @@
  * A connection has two sides, the guest's and the far one. One was accepted, the other is dialed; once both are open it
  * makes no difference which: two pumps move the bytes, and each event on either side is a turn of both. After a turn,
  * every side is asked for exactly what a pump waits for: EPOLLIN while it may be read, EPOLLOUT while the other side's
- * bytes are stuck before it, and neither while the pump that reads it is stuck. That is the whole back-pressure.
+ * bytes are stuck before it, and neither while the pump that reads it is stuck. That is the whole back-pressure. Urgent
+ * bytes are passed on in their place, as bytes like others.
  *
  *	RELAY_HELLO ---hello, decide---> RELAY_DIAL ---connected---> RELAY_OPEN ---both ends told---> closed
  *	(out, TLS)			  ^  ^			       |
@@ -170,7 +171,7 @@ static int conn_time(struct relay_conn *c, uint64_t ns)
 /* Of a side: @in reads it, @out writes it. */
 static uint32_t wants(const struct pump *in, const struct pump *out)
 {
-	return (!in->eof && !in->stuck ? EPOLLIN : 0u) | (out->stuck ? EPOLLOUT : 0u);
+	return (!in->eof && !in->stuck ? EPOLLIN | EPOLLPRI : 0u) | (out->stuck ? EPOLLOUT : 0u);
 }
 
 static struct pump *reads(struct relay_conn *c, const struct relay_side *s)
@@ -209,8 +210,12 @@ static int side_error(const struct relay_side *s)
 static void turn(struct relay_conn *c, struct relay_side *s, uint32_t events)
 {
 	struct relay_side *o = other(c, s);
-	int rc = move(c, s);
+	int rc;
 
+	/* splice() does not get past an urgent byte, and it would be told for ever that there is something to read. */
+	if (events & EPOLLPRI)
+		reads(c, s)->copy = true;
+	rc = move(c, s);
 	if (rc == 0 && (events & (EPOLLERR | EPOLLHUP)) && (reads(c, s)->stuck || reads(c, s)->eof))
 		rc = side_error(s);
 	if (rc == 0)
@@ -229,7 +234,7 @@ static void turn(struct relay_conn *c, struct relay_side *s, uint32_t events)
 
 static void set(int fd, int level, int option, int value)
 {
-	/* Without it things are slower, or larger: no reason to end a connection. */
+	/* Without it things are slower, or larger, or urgent bytes are lost: no reason to end a connection. */
 	(void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
@@ -265,6 +270,7 @@ void relay_conn_dial(struct relay_conn *c, int fd)
 	int rc;
 
 	s->fd = fd;
+	set(fd, SOL_SOCKET, SO_OOBINLINE, 1);
 	c->state = RELAY_DIAL;
 	if (c->out) {
 		len = net_addr_to_sockaddr(&c->addr, c->port, &to);
@@ -375,6 +381,7 @@ static struct relay_conn *conn_new(struct relay *r, bool out, int fd, const stru
 	c->port = port;
 	c->guest.fd = c->far.fd = -1;
 	accepted(c)->fd = fd;
+	set(fd, SOL_SOCKET, SO_OOBINLINE, 1);
 	pump_init(&c->from_guest, SNIFF_MAX);
 	pump_init(&c->to_guest, 0);
 	c->from_guest.copy = c->to_guest.copy = r->copy;

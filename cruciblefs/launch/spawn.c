@@ -104,13 +104,15 @@ static int set_limits(const struct launch_spawn *req, struct err *e)
 }
 
 /* Should: take away what of the list is ours alone, and the rings from whoever has no use for them, since they carry
- * calls past every filter. */
+ * calls past every filter; and from all the sockets that no network namespace holds. */
 static int drop_calls(bool rings, struct err *e)
 {
 	static const char *const calls[] = { "setns",	       "setfsuid",	 "setfsgid",
 					     "io_uring_setup", "io_uring_enter", "io_uring_register" };
 
-	return confine_seccomp_without(calls, rings ? 3 : ARRAY_LEN(calls), e);
+	int r = confine_seccomp_without(calls, rings ? 3 : ARRAY_LEN(calls), e);
+
+	return r < 0 ? r : confine_seccomp_families(e);
 }
 
 /* Should: make the tap in the namespace that the child was born in. Mustn't: run where that is the host's. */

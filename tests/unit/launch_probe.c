@@ -98,6 +98,8 @@ static void report_snapshots(void)
 	getrlimit(RLIMIT_MEMLOCK, &memlock);
 	printf("memlock: %llu\nnice: %d\n", (unsigned long long)memlock.rlim_max, getpriority(PRIO_PROCESS, 0));
 	say_errno("ring", (int)syscall(SYS_io_uring_setup, 0, NULL));
+	say_errno("vsock", socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	say_errno("packets", socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
 	say_errno("again ro", open_again(O_RDONLY));
 	say_errno("again rw", open_again(O_RDWR));
 	s = connect_to("/run/blocks/nbd.sock");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -168,6 +169,39 @@ static void taken_away(void)
 	check(syscall(SYS_getpid) > 0);
 }
 
+static int makes(long call, long family)
+{
+	int pair[2];
+	long fd = syscall(call, family, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+
+	return fd < 0 ? errno : 0;
+}
+
+static void families(void)
+{
+	static const int others[] = { AF_UNSPEC,    3,	    9,	      11,	 AF_PACKET, AF_RDS, AF_TIPC,
+				      AF_BLUETOOTH, AF_ALG, AF_VSOCK, AF_QIPCRTR };
+	struct err e = { 0 };
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	check(confine_seccomp_families(&e) == 0);
+	for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+		check(makes(SYS_socket, others[i]) == EAFNOSUPPORT);
+		check(makes(SYS_socket, others[i] | 1l << 32) == EAFNOSUPPORT); /* the kernel looks at 32 bits */
+		check(makes(SYS_socketpair, others[i]) == EAFNOSUPPORT);
+	}
+	check(makes(SYS_socket, AF_UNIX) == 0);
+	check(makes(SYS_socket, AF_INET) == 0);
+	check(makes(SYS_socketpair, AF_UNIX) == 0);
+	check(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0) >= 0);
+}
+
+static void test_seccomp_families(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(families), 0);
+}
+
 static void test_seccomp_without(void **state)
 {
 	(void)state;
@@ -202,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_rlimit),
 		cmocka_unit_test(test_seccomp),
 		cmocka_unit_test(test_seccomp_without),
+		cmocka_unit_test(test_seccomp_families),
 		cmocka_unit_test(test_has),
 	};
 	const struct CMUnitTest as_root[] = { cmocka_unit_test(test_drop) };

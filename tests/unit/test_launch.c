@@ -57,6 +57,8 @@ static void test_box_confined(void **state)
 	assert_says(out, "write /run: EROFS");
 	assert_says(out, "thp_disable: 0");
 	assert_says(out, "ring: ENOSYS");
+	assert_says(out, "vsock: EAFNOSUPPORT");
+	assert_says(out, "packets: EAFNOSUPPORT"); /* not EPERM: the filter says so */
 	/* 0 1 2 and the slot's lock */
 	assert_says(out, "fd: 3");
 	assert_int_equal(fix_count_lines(out, "fd: "), 4);
@@ -89,6 +91,8 @@ static void test_engine_confined(void **state)
 	assert_int_equal(fix_count_lines(out, "/run: "), 1);
 	assert_says(out, "/run: blocks");
 	assert_says(out, "ring: ENOSYS");
+	assert_says(out, "vsock: EAFNOSUPPORT");
+	assert_says(out, "packets: EAFNOSUPPORT"); /* not EPERM: the filter says so */
 	assert_says(out, "open /dev/null: ok");
 	assert_says(out, "/dev: urandom");
 	assert_int_equal(fix_count_lines(out, "/dev: "), s.kvm ? 3 : 2);

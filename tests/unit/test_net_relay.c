@@ -108,6 +108,30 @@ static void test_without_pipes(void **state)
 	(void)rig_event(&rig, 1, "out", "ended", "");
 }
 
+/* Urgent bytes are bytes like others, wherever they come from. What could not be passed on would be told for ever. */
+static void test_urgent(void **state)
+{
+	int guest, far;
+
+	(void)state;
+	join(&guest, &far);
+	for (int i = 0; i < 2; i++) {
+		int from = i ? far : guest, to = i ? guest : far;
+
+		rig_write(&rig, from, "a", 1);
+		rig_expect(&rig, to, "a");
+		assert_int_equal(send(from, "!", 1, MSG_OOB), 1);
+		rig_write(&rig, from, "bcd", 3);
+		rig_expect(&rig, to, "!bcd");
+		assert_int_equal(send(from, "ef?", 3, MSG_OOB), 3);
+		rig_expect(&rig, to, "ef?");
+	}
+	for (int i = 0; i < 20; i++) /* nothing is left to do */
+		assert_int_equal(loop_once(rig.loop, 0), 0);
+	rig_talk(&rig, guest, far, MIB);
+	(void)rig_event(&rig, 1, "out", "ended", "");
+}
+
 static void test_ipv6(void **state)
 {
 	int there = rig_listen(OUTSIDE, "::1", PORT, 8), guest = rig_dial(INSIDE, "::1", PORT);
@@ -375,6 +399,7 @@ int main(void)
 		TEST(test_both_ways),
 		TEST(test_both_ways_by_copying),
 		TEST(test_without_pipes),
+		TEST(test_urgent),
 		TEST(test_ipv6),
 		TEST(test_half_close_by_the_guest),
 		TEST(test_half_close_by_the_peer),
