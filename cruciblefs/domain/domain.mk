@@ -2,7 +2,7 @@
 # Included by cruciblefs/module.mk.
 LIBS += cfsdomain
 cfsdomain_SRCS := $(addprefix cruciblefs/domain/,ask.c attr.c boxlink.c capture.c config.c diff.c exec.c fscall.c health.c host.c journal.c \
-	net.c netlist.c netpeer.c netports.c netstep.c \
+	net.c netearly.c netlist.c netpeer.c netports.c netstep.c \
 	down.c fork.c ingest.c lifecycle.c machine.c members.c peer.c peersock.c persist.c pool.c prepare.c profile.c registry.c relink.c removal.c \
 	restore.c revive.c sandbox.c slot.c snapshot.c snapshot_file.c snapshot_info.c start.c storework.c strays.c trial_run.c upload.c usage.c warm.c whole.c worker.c workset.c)
 

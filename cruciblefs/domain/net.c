@@ -155,8 +155,10 @@ int net_start(struct sandbox *s, bool on)
 
 	n->there = n->maybe = false;
 	n->guest_on = on;
-	if (!on)
+	if (!on) {
+		net_early_drop(s->reg, s->machine);
 		return 0;
+	}
 	n->holds_ready = true;
 	k = begin(s, true);
 	if (k < 0)
@@ -210,6 +212,7 @@ void net_down(struct sandbox *s)
 
 	if (n->state != NET_OFF || n->guest_on)
 		close_at_netd(s);
+	net_early_drop(s->reg, s->machine);
 	n->dropped = n->asked;
 	loop_del(s->reg->loop, &n->step);
 	loop_del(s->reg->loop, &n->patience);

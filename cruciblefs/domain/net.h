@@ -8,8 +8,8 @@
  *   BROKEN    it could not be had; `error` says why. Nothing is let through    OPENING (a write, another netd), OFF
  *
  * A start that cannot have its network fails; a machine that runs goes on without one. Files: net.c (these states),
- * netstep.c (from one request to the next), netlist.c (net/allow), netports.c (net/ports and the sockets), netpeer.c
- * (crucible-netd: found, started, configured; what it tells). */
+ * netstep.c (from one request to the next), netearly.c (of machines that wait), netlist.c (net/allow), netports.c
+ * (net/ports and the sockets), netpeer.c (crucible-netd: found, started, configured; what it tells). */
 #ifndef CRUCIBLE_DOMAIN_NET_H
 #define CRUCIBLE_DOMAIN_NET_H
 
@@ -81,6 +81,14 @@ void net_opened(struct sandbox *s);			  /* all of it is there */
 void net_broken(struct sandbox *s, int code, const char *what, const char *words);
 /* -- netstep.c */
 void net_step(struct sandbox *s); /* what is missing is asked for */
+
+/* -- netearly.c: of a machine that waits for somebody */
+struct msg;
+void net_early_begin(struct registry *r, const char *machine);
+/* True: @mask and the descriptors of @ret, which are the caller's, are what the launcher answers to LAUNCH_NET. */
+bool net_early_take(struct registry *r, const char *machine, uint8_t *mask, struct msg *ret);
+void net_early_drop(struct registry *r, const char *machine);
+void net_early_free(struct registry *r); /* once the launcher answers no more */
 
 /* -- netlist.c */
 /* Is what it has still within net_allow_max? -EPERM, -EDQUOT; -EINVAL a rule that is none any more. */

@@ -118,7 +118,8 @@ static void on_namespace(void *arg, int code, const char *words, struct wire_rd 
 
 static void ask_namespace(struct sandbox *s)
 {
-	uint8_t machine[LAUNCH_UUID_BYTES];
+	uint8_t machine[LAUNCH_UUID_BYTES], mask;
+	struct msg early;
 	struct ask a;
 
 	if (!s->reg->launcher) {
@@ -131,6 +132,11 @@ static void ask_namespace(struct sandbox *s)
 		ask_str(&a, s->uuid);
 		ask_netd(s->reg, NETD_CLOSE, &a, NULL, NULL);
 		s->net.unsure = false;
+	}
+	if (net_early_take(s->reg, s->machine, &mask, &early)) {
+		hand_over(s, mask, &early);
+		msg_close_fds(&early);
+		return;
 	}
 	launch_uuid_encode(s->machine, machine);
 	sent(s,

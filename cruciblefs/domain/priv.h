@@ -192,6 +192,7 @@ struct registry {
 	uint32_t pool_memory_mib, pool_vcpus; /* the shape that was wanted last; 0: none yet */
 	uint64_t pool_wanted_ns;	      /* when that was */
 	struct revival *revivals;	      /* all that are not let go: revive.c */
+	struct net_early *net_early;	      /* netearly.c */
 	struct warm *warm;		      /* being warmed, or held; of both kinds */
 	struct warm_kind warm_kinds[WARM_KINDS];
 	char (*strays)[LAUNCH_UUID_LEN + 1];

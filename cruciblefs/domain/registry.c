@@ -223,6 +223,7 @@ struct registry *registry_free(struct registry *r)
 	workers_end(r);
 	diffs_end(r);
 	prepare_end(r);
+	net_early_free(r);
 	ingest_stop(r);
 	snapshots_free_all(r);
 	store_end(r);

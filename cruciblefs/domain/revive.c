@@ -82,6 +82,7 @@ struct revival *revive_free(struct revival *v)
 	loop_del(v->reg->loop, &v->timer);
 	unlist(v);
 	if (!v->given) {
+		net_early_drop(v->reg, v->id);
 		v->m = machine_free(v->m);
 		pager_let_go(v->reg, v->id,
 			     (v->attached ? GO_MEMORY : 0) | (v->exported ? GO_EXPORT : 0) | (v->disk ? GO_DISK : 0));
@@ -510,6 +511,11 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e)
 	v->m = NULL;
 	v->given = true;
 	return 0;
+}
+
+const char *revive_machine(const struct revival *v)
+{
+	return v->id;
 }
 
 const struct snapshot *revive_snapshot(const struct revival *v)

@@ -40,6 +40,7 @@ int revive_give(struct revival *v, struct sandbox *s, struct err *e);
 /* Let go: what was not given away is ended and removed. NULL is fine; returns NULL. */
 struct revival *revive_free(struct revival *v);
 const struct snapshot *revive_snapshot(const struct revival *v);
+const char *revive_machine(const struct revival *v); /* its id */
 /* It failed because the pager or the store cannot read the snapshot: not because there was no machine. */
 bool revive_unreadable(const struct revival *v);
 bool revive_given(const struct revival *v);

@@ -49,6 +49,8 @@ static void on_end(void *arg, int code, const char *step, const char *words)
 		w->held = true;
 		loop_del(r->loop, &w->limit);
 		r->warm_kinds[w->kind].failures = 0;
+		if (w->kind == WARM_FORKED && p->attrs.net_allow)
+			net_early_begin(r, revive_machine(w->v));
 		pool_fill(r); /* the next, if there is to be another */
 		return;
 	}

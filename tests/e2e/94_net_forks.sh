@@ -61,3 +61,16 @@ done
 before=$(bounded cat "$RUN/a/fs/root/count")
 wait_for "the parent's connection to go on" eval '[ "$(bounded cat "$RUN/a/fs/root/count")" -gt '"$before"' ]'
 assert_absent "$RUN/a/fs/root/end"
+
+# The next fork finds a machine that waits, whose network was made before it came: it has its list, and nothing beside it.
+has_warm() { assert_json "$(cat "$MNT/health.json")" pool.fork_ready 1; }
+wait_for "a machine of the next fork" eval '(CRUCIBLE_TEST_GO_ON=; trap - ERR; has_warm)'
+fork_of s d
+run d 'python3 -c "import urllib.request as u; print(u.urlopen(\"http://v4.test/hello\").read())"'
+assert_rec exit_code 0 stdout '=~hello from '
+run d 'python3 -c "import socket; socket.create_connection((\"93.184.216.35\", 80), 5).recv(1)"'
+assert_rec exit_code '!0'
+wait_for "a log of a refusal" net_logged d event connection verdict refused address '^93.184.216.35$'
+echo third.test >"$RUN/d/net/allow"
+run d 'python3 -c "import urllib.request as u; print(u.urlopen(\"http://third.test/hello\").read())"'
+assert_rec exit_code 0 stdout '=~hello from '

@@ -103,9 +103,7 @@ serve() { # SANDBOX
 	assert_rec exit_code 0
 }
 
-TALK=
 talk() { # SANDBOX NAME: a connection out of it, which has carried something
-	TALK=$2
 	background "$1" talk "$2"
 	wait_for "connection $2 of $1" above "$1" "$2.count" 2
 }

@@ -420,6 +420,54 @@ static void test_a_fork_that_cannot_have_it_is_not_made(void **state)
 	assert_clean(w);
 }
 
+static void warmed(struct world *w)
+{
+	w->cfg.warm_size = 1;
+	pool_fill(w->reg);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	spin(w);
+	w->cfg.warm_size = 0; /* no further one */
+}
+
+static void test_a_machine_that_waits_has_it_made(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = networked(w, "a", "a.test\n");
+	struct snapshot *p = take_ready(w, s, "one");
+	struct err e = { 0 };
+	unsigned nets;
+
+	gone(w, s);
+	assert_int_equal(fork_of(w, p, "f", &e), 0);
+	warmed(w);
+	nets = w->fake.nets;
+	assert_int_equal(fork_of(w, p, "g", &e), 0);
+	assert_int_equal(w->fake.nets, nets);
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "g")->uuid));
+	/* What cannot be made beforehand is asked for when it is wanted. */
+	w->fake.refuse_net = -EPERM;
+	warmed(w);
+	w->fake.refuse_net = 0;
+	nets = w->fake.nets;
+	assert_int_equal(fork_of(w, p, "h", &e), 0);
+	assert_int_equal(w->fake.nets, nets + 1);
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "h")->uuid));
+	/* Nobody comes: before the launcher has answered, and after it. */
+	w->fake.hold_net = true;
+	warmed(w);
+	assert_non_null(w->reg->net_early);
+	warm_drain(w->reg);
+	fake_launcher_answer_net(&w->fake);
+	until(w, !w->reg->net_early);
+	warmed(w);
+	assert_non_null(w->reg->net_early);
+	snapshot_destroy(p, &root_user);
+	until(w, !w->reg->net_early);
+	while (w->reg->first)
+		gone(w, w->reg->first);
+	assert_clean(w);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, snapshot_world, world_teardown)
@@ -437,6 +485,7 @@ int main(void)
 		T(test_net_allow_max_EPERM_EDQUOT),
 		T(test_a_fork_has_its_snapshots_list),
 		T(test_a_fork_that_cannot_have_it_is_not_made),
+		T(test_a_machine_that_waits_has_it_made),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

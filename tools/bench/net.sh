@@ -69,6 +69,15 @@ unfilter() { # SANDBOX
 
 # -- data -------------------------------------------------------------------------------------------------------------------
 
+# What processes have run so far. Under load it says more than the clock does.
+cpu_ns() { # PID…
+	local p
+
+	for p in "$@"; do
+		cat "/proc/$p"/task/*/schedstat
+	done | awk '{ n += $1 } END { printf "%.0f", n }'
+}
+
 sample() { # CELL SUBJECT SANDBOX ARGUMENTS of net_peer.pl
 	local record ns
 
@@ -84,11 +93,23 @@ sample() { # CELL SUBJECT SANDBOX ARGUMENTS of net_peer.pl
 }
 
 in_turn() { # CELL WHAT N
-	local i
+	local i a b c d
 
 	for ((i = 0; i < ROUNDS; i++)); do
+		a=$(cpu_ns "$OURS" "$NETD") b=$(cpu_ns "$TWIN")
 		sample "$1" crucible ours "$2" $SERVER $PORT "$3"
 		sample "$1" bridge twin "$2" $SERVER $PORT "$3"
+		c=$(cpu_ns "$OURS" "$NETD") d=$(cpu_ns "$TWIN")
+		[ "$3" != "$BYTES" ] || line sample "$1.cpu" crucible $((c - a))
+		[ "$3" != "$BYTES" ] || line sample "$1.cpu" bridge $((d - b))
+	done
+}
+
+netd_of() { # NAMESPACE_PID
+	local p
+
+	for p in $(pgrep -x crucible-netd); do
+		[ "$(readlink "/proc/$p/ns/net")" != "$(readlink "/proc/$1/ns/net")" ] || echo "$p"
 	done
 }
 
@@ -102,10 +123,13 @@ for s in ours twin; do
 done
 facts_engine ours
 unfilter twin
+OURS=$(engine_of ours) TWIN=$(engine_of twin) NETD=$(netd_of "$HOST")
 
 say "data and requests, $ROUNDS rounds"
 line cell net.down ns "$((BYTES >> 20)) MiB from a server into the guest, over one connection; bridge: the same guest, its tap the port of a bridge"
+line cell net.down.cpu ns "what the engine, and ours' crucible-netd, ran for it, the command's start included"
 line cell net.up ns "the same out of the guest, to the server's answer"
+line cell net.up.cpu ns "as above"
 line cell net.request ns "connect, a line, its answer, close"
 line cell net.turn ns "a line and its answer over a connection that is open"
 line cell net.denied ns "a name that is not allowed, as the guest sees it: NXDOMAIN"
@@ -117,7 +141,7 @@ in_turn net.up put $BYTES
 in_turn net.request request 30
 in_turn net.turn turn 100
 sample net.denied crucible ours denied denied.test 50
-for c in net.down net.up; do
+for c in net.down net.up net.down.cpu net.up.cpu; do
 	line at-most $c crucible bridge 1.111 # 0.9 of its throughput
 done
 line at-most net.request crucible bridge 2
@@ -126,7 +150,7 @@ destroy twin
 
 # -- a fork ------------------------------------------------------------------------------------------------------------------
 
-# Snapshots with a list and without, of machines that are otherwise the same; the one with a list has an open connection's worth of state: none.
+# Snapshots with a list and without, of machines that are otherwise the same.
 two_snapshots() { # MOUNT SNAPSHOT…
 	local MNT=$1 RUN=$1/run s
 

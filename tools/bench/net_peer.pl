@@ -33,13 +33,14 @@ sub say_all {
 	}
 }
 
+# The line, and how many bytes behind it were read as well.
 sub read_line {
 	my ($s) = @_;
 	my $line = '';
 	while ($line !~ /\n/) {
-		sysread($s, $line, 4096, length $line) or return undef;
+		sysread($s, $line, 4096, length $line) or return;
 	}
-	return $line;
+	return ($line, length($line) - 1 - index($line, "\n"));
 }
 
 sub give {
@@ -61,12 +62,12 @@ sub take {
 
 sub serve_one {
 	my ($s) = @_;
-	while (defined(my $line = read_line($s))) {
+	while (my ($line, $more) = read_line($s)) {
 		my ($verb, $n) = split ' ', $line;
 		if ($verb eq 'get') {
 			give($s, $n);
 		} else {
-			take($s, $n) if $verb eq 'put';
+			take($s, $n - $more) if $verb eq 'put';
 			say_all($s, "ok\n");
 		}
 	}
@@ -106,7 +107,7 @@ sub dial {
 sub ask {
 	my ($s) = @_;
 	say_all($s, "ask\n");
-	read_line($s) // die "no answer\n";
+	(my @answer = read_line($s)) or die "no answer\n";
 }
 
 if ($what eq 'serve') {
@@ -117,7 +118,7 @@ if ($what eq 'serve') {
 	timed(sub { say_all($s, "get $arg[2]\n"); take($s, $arg[2]) });
 } elsif ($what eq 'put') {
 	my $s = dial();
-	timed(sub { say_all($s, "put $arg[2]\n"); give($s, $arg[2]); read_line($s) // die "no answer\n" });
+	timed(sub { say_all($s, "put $arg[2]\n"); give($s, $arg[2]); (my @answer = read_line($s)) or die "no answer\n" });
 } elsif ($what eq 'request') {
 	timed(sub { my $s = dial(); ask($s); close $s }) for 1 .. $arg[2];
 } elsif ($what eq 'turn') {
