@@ -307,6 +307,13 @@ const char *json_line(struct json_object *o)
 	return json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
 }
 
+int json_add_line(struct json_object *o, struct buf *out)
+{
+	const char *line = json_line(o);
+
+	return line ? buf_addf(out, "%s\n", line) : -ENOMEM;
+}
+
 void json_time(uint64_t ns, char out[32])
 {
 	time_t s = (time_t)(ns / 1000000000u);

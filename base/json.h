@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 
 void json_put(struct json_object **o); /* for AUTO_JSON */
@@ -29,7 +30,9 @@ bool json_is_utf8(const void *data, size_t len);
 /* A JSON string of raw bytes: invalid UTF-8 becomes U+FFFD, NUL becomes U+FFFD. NULL on no memory. */
 struct json_object *json_text(const void *data, size_t len);
 /* Compact text, one line, slashes not escaped; borrowed from @o until it is changed or freed. */
-const char *json_line(struct json_object *o);
+const char *json_line(struct json_object *o); /* NULL: no memory */
+/* The same with a newline, behind what is in @out. -ENOMEM, those of buf_add(). */
+int json_add_line(struct json_object *o, struct buf *out);
 /* "2026-01-31T12:00:00.123Z" of CLOCK_REALTIME nanoseconds. */
 void json_time(uint64_t wall_ns, char out[32]);
 

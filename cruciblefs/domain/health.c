@@ -7,13 +7,6 @@
 #include "base/json.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
-static int put_line(struct json_object *o, struct buf *out)
-{
-	int r = buf_adds(out, json_line(o));
-
-	return r ? r : buf_adds(out, "\n");
-}
-
 static bool count_profile(void *arg, const char *name, uint64_t changed_ns)
 {
 	(void)changed_ns;
@@ -97,7 +90,7 @@ int registry_health_json(struct registry *r, struct buf *out)
 		json_object_object_add(pool, "fork_ready", json_object_new_int64(warm_count(r, WARM_FORKED, true)));
 		json_object_object_add(o, "pool", pool);
 	}
-	return put_line(o, out);
+	return json_add_line(o, out);
 }
 
 static int metric(struct buf *out, const char *name, const char *type, const char *help, uint64_t v)
@@ -222,5 +215,5 @@ int registry_policy_json(struct registry *r, const struct cfs_who *who, struct b
 		json_object_object_add(o, "net_allow_max", lines_array(r->cfg->net_allow_max));
 	json_object_object_add(o, "max_sandboxes",
 			       json_object_new_int64(who->uid ? r->cfg->max_sandboxes_per_uid : r->cfg->max_sandboxes));
-	return put_line(o, out);
+	return json_add_line(o, out);
 }

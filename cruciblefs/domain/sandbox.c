@@ -400,14 +400,6 @@ static void add_inherited(struct sandbox *s, struct json_object *o)
 	json_object_object_add(o, "inherited", a ? json_object_get(a) : json_object_new_array());
 }
 
-static int put_line(struct json_object *o, struct buf *out)
-{
-	const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
-	int r = text ? buf_adds(out, text) : -ENOMEM;
-
-	return r ? r : buf_adds(out, "\n");
-}
-
 /* The same in each sandbox that has a network. */
 static struct json_object *addresses_of(const struct sandbox *s)
 {
@@ -424,8 +416,10 @@ struct json_object *lines_array(const char *text)
 {
 	struct json_object *a = json_object_new_array();
 
-	for (; a && text && *text; text += strcspn(text, "\n") + 1)
-		json_object_array_add(a, json_object_new_string_len(text, (int)strcspn(text, "\n")));
+	for (size_t n; a && text && *text; text += n + (text[n] == '\n')) {
+		n = strcspn(text, "\n");
+		json_object_array_add(a, json_object_new_string_len(text, (int)n));
+	}
 	return a;
 }
 
@@ -486,7 +480,7 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(o, "isolation", iso);
 	json_object_object_add(o, "unenforced", words_array(s->unenforced));
 	add_inherited(s, o);
-	return put_line(o, out);
+	return json_add_line(o, out);
 }
 
 /* -- leases -------------------------------------------------------------------------------------------------- */

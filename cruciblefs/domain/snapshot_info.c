@@ -24,7 +24,6 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *sizes = json_object_new_object(), *list = NULL;
-	const char *line;
 	struct err e;
 	char at[32], pause[32];
 
@@ -69,6 +68,5 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 		list = json_object_new_array();
 	json_object_object_add(o, "inherited", list);
 	json_object_object_add(o, "forks", json_object_new_int64(count_forks(p)));
-	line = json_line(o);
-	return line ? buf_addf(out, "%s\n", line) : -ENOMEM;
+	return json_add_line(o, out);
 }

@@ -62,7 +62,6 @@ static void ask_disk(struct sandbox *s)
 int sandbox_usage_json(struct sandbox *s, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
-	const char *line;
 
 	if (!o)
 		return -ENOMEM;
@@ -90,6 +89,5 @@ int sandbox_usage_json(struct sandbox *s, struct buf *out)
 	json_object_object_add(o, "commands_waiting", json_object_new_int64(s->nwaiting));
 	json_object_object_add(o, "disk_bytes", json_object_new_uint64(s->disk_own_bytes));
 	json_object_object_add(o, "disk_layers", json_object_new_int64(s->disk_layers));
-	line = json_line(o);
-	return line ? buf_addf(out, "%s\n", line) : -ENOMEM;
+	return json_add_line(o, out);
 }

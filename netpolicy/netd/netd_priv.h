@@ -77,7 +77,7 @@ void netd_log_datagram(struct netd_log *g, const struct net_addr *a, uint16_t po
 /* -- udp.c: a socket that TPROXY takes datagrams to --------------------------------------------------------------- */
 
 struct netd_udp;
-/* @to: where the guest sent it. Everything is borrowed until return. */
+/* @to: where the guest sent it. @len: DNS_QUESTION_MAX + 1 of a longer one. Everything is borrowed until return. */
 typedef void netd_udp_fn(void *arg, int fd, const struct sockaddr_storage *from, const struct sockaddr_storage *to,
 			 const void *data, size_t len);
 /* Takes @fd, also on failure. -ENOMEM, those of loop_add */

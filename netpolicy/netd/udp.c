@@ -8,8 +8,9 @@
 
 #include "base/fd.h"
 #include "netpolicy/netd/netd_priv.h"
+#include "netpolicy/resolver_msg.h"
 
-#define DATAGRAM_MAX 4096u /* no question is longer */
+#define DATAGRAM_MAX (DNS_QUESTION_MAX + 1) /* what is cut to that is seen to be too long for a question */
 #define READS_A_TURN 32
 
 struct netd_udp {
@@ -60,7 +61,7 @@ static void on_udp(void *arg, uint32_t events)
 
 		if (n < 0)
 			return; /* nothing left, or an error of one datagram: the next turn goes on */
-		if ((mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) || !original(&mh, &to))
+		if ((mh.msg_flags & MSG_CTRUNC) || !original(&mh, &to))
 			continue;
 		u->fn(u->arg, u->fd, &from, &to, data, (size_t)n);
 	}

@@ -245,9 +245,27 @@ static void test_line_and_time(void **state)
 	assert_string_equal(t, "1970-01-01T00:00:00.000Z");
 }
 
+/* Behind what is there, with its newline, or not at all. */
+static void test_add_line(void **state)
+{
+	AUTO_JSON *o = json_object_new_object();
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, 16);
+	assert_int_equal(buf_adds(&b, "x\n"), 0);
+	json_object_object_add(o, "a", json_object_new_string("b/c"));
+	assert_int_equal(json_add_line(o, &b), 0);
+	assert_string_equal(buf_str(&b), "x\n{\"a\":\"b/c\"}\n");
+	assert_int_equal(json_add_line(o, &b), -EFBIG);
+	assert_string_equal(buf_str(&b), "x\n{\"a\":\"b/c\"}\n");
+	buf_fini(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_add_line),
 		cmocka_unit_test(test_accepts_rfc8259),
 		cmocka_unit_test(test_refuses_the_rest_einval),
 		cmocka_unit_test(test_nul_and_depth),

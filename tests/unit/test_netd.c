@@ -173,6 +173,7 @@ static void test_questions_by_tcp(void **state)
 
 static void test_datagrams(void **state)
 {
+	static const char large[6000];
 	AUTO_FD guest = world_udp(INSIDE, "0.0.0.0", 0);
 	struct sockaddr_storage to;
 	struct json_object *o, *times;
@@ -204,6 +205,12 @@ static void test_datagrams(void **state)
 	assert_true(json_object_object_get_ex(o, "repeated", &times));
 	assert_true(json_object_get_int(times) > 0);
 	json_put(&o);
+	/* A large one is told as well. */
+	assert_int_equal(net_addr_parse(PUBLIC2, &a), 0);
+	len = net_addr_to_sockaddr(&a, 443, &to);
+	assert_int_equal(connect(guest, (struct sockaddr *)&to, len), 0);
+	assert_int_equal(send(guest, large, sizeof(large), 0), sizeof(large));
+	rig_logged(&g, "event", "datagram", "address", PUBLIC2, "verdict", "refused", NULL);
 	rig_stop(&g);
 }
 

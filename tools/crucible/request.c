@@ -141,6 +141,8 @@ int request_format(const struct request *q, struct buf *out, struct err *e)
 		r = put_tty(o, q, e);
 	if (r < 0)
 		return r;
-	r = buf_addf(out, "%s\n", json_line(o));
-	return r < 0 ? err_set(e, r, "the command is longer than the tree takes (8 MiB)") : 0;
+	r = json_add_line(o, out);
+	return r == -ENOMEM ? err_set(e, r, "no memory")
+	       : r < 0	    ? err_set(e, r, "the command is longer than the tree takes (8 MiB)")
+			    : 0;
 }
