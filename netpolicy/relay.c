@@ -193,10 +193,25 @@ void relay_stat(const struct relay *r, struct relay_stat *ret)
 
 /* -- life ---------------------------------------------------------------------------------------------------------- */
 
+int relay_listen(struct relay *r, int tcp4, int tcp6)
+{
+	int rc = 0;
+
+	relay_listener_init(&r->tcp[0], r, tcp4);
+	relay_listener_init(&r->tcp[1], r, tcp6);
+	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(r->tcp); i++) {
+		r->tcp[i].take = take_out;
+		r->tcp[i].paced = true;
+		if (r->tcp[i].fd >= 0)
+			rc = relay_listener_start(&r->tcp[i]);
+	}
+	return rc;
+}
+
 int relay_new(struct loop *l, const struct relay_ops *ops, void *arg, int tcp4, int tcp6, struct relay **ret)
 {
 	struct relay *r = calloc(1, sizeof(*r));
-	int rc = 0;
+	int rc;
 
 	if (!r) {
 		fd_close(&tcp4);
@@ -213,14 +228,7 @@ int relay_new(struct loop *l, const struct relay_ops *ops, void *arg, int tcp4, 
 	r->cost_ns = SECOND_NS / RELAY_A_SECOND;
 	r->saved_ns = RELAY_BURST * r->cost_ns;
 	r->refilled_ns = now_ns();
-	relay_listener_init(&r->tcp[0], r, tcp4);
-	relay_listener_init(&r->tcp[1], r, tcp6);
-	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(r->tcp); i++) {
-		r->tcp[i].take = take_out;
-		r->tcp[i].paced = true;
-		if (r->tcp[i].fd >= 0)
-			rc = relay_listener_start(&r->tcp[i]);
-	}
+	rc = relay_listen(r, tcp4, tcp6);
 	if (rc < 0) {
 		relay_free(r);
 		return rc;

@@ -64,6 +64,8 @@ struct relay_stat {
 struct relay; /* one sandbox's */
 /* Takes @tcp4 and @tcp6 (listening, transparent; -1: none), also on failure. -ENOMEM, those of loop_add */
 int relay_new(struct loop *l, const struct relay_ops *ops, void *arg, int tcp4, int tcp6, struct relay **ret);
+/* The same two, later, of one that was made without. Takes them, also on failure. */
+int relay_listen(struct relay *r, int tcp4, int tcp6);
 struct relay *relay_free(struct relay *r); /* every connection is reset, with its event; NULL is fine; returns NULL */
 void relay_recheck(struct relay *r);	   /* the policy has changed: open outward connections that it forbids end */
 void relay_stat(const struct relay *r, struct relay_stat *ret);

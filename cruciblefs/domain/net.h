@@ -85,7 +85,9 @@ void net_step(struct sandbox *s); /* what is missing is asked for */
 /* -- netearly.c: of a machine that waits for somebody */
 struct msg;
 void net_early_begin(struct registry *r, const char *machine);
-/* True: @mask and the descriptors of @ret, which are the caller's, are what the launcher answers to LAUNCH_NET. */
+bool net_early_comes(struct registry *r, const char *machine); /* the launcher has not answered yet */
+/* Not while it comes. True: @mask and the descriptors of @ret, which are the caller's, are what the launcher answers to
+ * LAUNCH_NET. */
 bool net_early_take(struct registry *r, const char *machine, uint8_t *mask, struct msg *ret);
 void net_early_drop(struct registry *r, const char *machine);
 void net_early_free(struct registry *r); /* once the launcher answers no more */

@@ -77,14 +77,19 @@ void net_early_begin(struct registry *r, const char *machine)
 		free_one(n);
 }
 
+bool net_early_comes(struct registry *r, const char *machine)
+{
+	const struct net_early *n = find(r, machine);
+
+	return n && n->asked;
+}
+
 bool net_early_take(struct registry *r, const char *machine, uint8_t *mask, struct msg *ret)
 {
 	struct net_early *n = find(r, machine);
 
-	if (!n || n->asked) {
-		net_early_drop(r, machine); /* whoever asks now gets another's, which wait for these to be closed */
+	if (!n)
 		return false;
-	}
 	*mask = n->mask;
 	*ret = n->m;
 	n->m.nfds = 0;

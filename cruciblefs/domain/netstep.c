@@ -14,6 +14,7 @@
 
 #define LOOK_NS	  (500ull * 1000000ull)
 #define AGAIN_NS  (50ull * 1000000ull) /* the launcher has much to do, or the engine is only just starting */
+#define EARLY_NS  (1000ull * 1000ull)  /* it is being made */
 #define AGAIN_MAX 5u
 
 /* An answer came. False: of a machine that is no more, or netd has died; then what is missing is asked for anew. */
@@ -133,7 +134,9 @@ static void ask_namespace(struct sandbox *s)
 		ask_netd(s->reg, NETD_CLOSE, &a, NULL, NULL);
 		s->net.unsure = false;
 	}
-	if (net_early_take(s->reg, s->machine, &mask, &early)) {
+	if (net_early_comes(s->reg, s->machine) && net_step_later(s, EARLY_NS) == 0)
+		return;
+	if (!net_early_comes(s->reg, s->machine) && net_early_take(s->reg, s->machine, &mask, &early)) {
 		hand_over(s, mask, &early);
 		msg_close_fds(&early);
 		return;

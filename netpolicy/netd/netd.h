@@ -25,7 +25,8 @@ enum netd_type {
 	/* {str uuid} fds: those of topology_up() that are there, {u8 mask} tells which (bit n: enum topology_fd n).
 	 * Wire: str uuid, u8 mask. Replaces the sockets of one that is there (its connections are reset); without fds:
 	 * is it there? -> {u8 ports_known, u32 n, n * str port}: its published ports, which can be kept by NETD_PORTS.
-	 * -ENOENT (without fds, and it is not there), -EMFILE. Nothing is allowed before NETD_ALLOW. */
+	 * -ENOENT (without fds, and it is not there), -EMFILE. Before the first NETD_ALLOW nothing is
+	 * allowed, and nobody is answered: it waits in the sockets. */
 	NETD_OPEN,
 	/* {str uuid, str list}: net/allow. Live: connections that it forbids end. -EINVAL in words, the old list stays.
 	 */

@@ -99,6 +99,7 @@ struct netd_sandbox {
 	struct resolver_client *dns;
 	struct relay *relay;
 	struct netd_udp *udp[2];
+	int unserved[TOPOLOGY_FD_COUNT]; /* until the first list; -1: none */
 	struct netd_log log;
 	bool ports_known; /* NETD_PORTS came since it was opened */
 	struct net_port ports[NET_PORTS_MAX];

@@ -182,6 +182,8 @@ static void shut(struct netd_sandbox *s)
 	s->dns = resolver_client_free(s->dns);
 	for (size_t i = 0; i < ARRAY_LEN(s->udp); i++)
 		s->udp[i] = netd_udp_free(s->udp[i]);
+	for (size_t i = 0; i < ARRAY_LEN(s->unserved); i++)
+		fd_close(&s->unserved[i]);
 	s->ports_known = false;
 	s->nports = 0;
 }
@@ -209,7 +211,6 @@ static bool are_right(const int fds[TOPOLOGY_FD_COUNT])
 
 static int open_all(struct netd_sandbox *s, int fds[TOPOLOGY_FD_COUNT])
 {
-	static const enum topology_fd udp[] = { TOPOLOGY_UDP4, TOPOLOGY_UDP6 };
 	struct net_policy *none;
 	int r;
 
@@ -225,8 +226,22 @@ static int open_all(struct netd_sandbox *s, int fds[TOPOLOGY_FD_COUNT])
 	s->policy = none;
 	r = resolver_client_new(s->netd->resolver, &resolver_ops, s, &s->dns);
 	if (r == 0)
-		r = relay_new(s->netd->loop, &relay_ops, s, take_fd(&fds[TOPOLOGY_TCP4]), take_fd(&fds[TOPOLOGY_TCP6]),
-			      &s->relay);
+		r = relay_new(s->netd->loop, &relay_ops, s, -1, -1, &s->relay);
+	if (r == 0)
+		for (int i = 0; i < TOPOLOGY_FD_COUNT; i++)
+			s->unserved[i] = take_fd(&fds[i]);
+	return r;
+}
+
+/* What a guest has sent until then waits in the sockets: it is not refused for a list that is on its way. */
+static int serve(struct netd_sandbox *s)
+{
+	static const enum topology_fd udp[] = { TOPOLOGY_UDP4, TOPOLOGY_UDP6 };
+	int *fds = s->unserved;
+	int r = 0;
+
+	if (fds[TOPOLOGY_TCP4] >= 0 || fds[TOPOLOGY_TCP6] >= 0)
+		r = relay_listen(s->relay, take_fd(&fds[TOPOLOGY_TCP4]), take_fd(&fds[TOPOLOGY_TCP6]));
 	for (size_t i = 0; i < ARRAY_LEN(udp) && r == 0; i++)
 		if (fds[udp[i]] >= 0)
 			r = netd_udp_new(s->netd->loop, take_fd(&fds[udp[i]]), on_datagram, s, &s->udp[i]);
@@ -257,6 +272,8 @@ int netd_sandbox_new(struct netd *n, const char *uuid, struct netd_sandbox **ret
 	if (!s)
 		return err_set(e, -ENOMEM, "sandbox: no memory");
 	s->netd = n;
+	for (size_t i = 0; i < ARRAY_LEN(s->unserved); i++)
+		s->unserved[i] = -1;
 	snprintf(s->uuid, sizeof(s->uuid), "%s", uuid);
 	netd_log_init(&s->log, n, s->uuid);
 	r = names_new(&s->names);
@@ -301,7 +318,8 @@ int netd_sandbox_allow(struct netd_sandbox *s, const char *list, size_t len, str
 	net_policy_unref(s->policy);
 	s->policy = p;
 	netd_sandbox_recheck(s);
-	return 0;
+	r = s->relay ? serve(s) : 0;
+	return r < 0 ? err_set(e, r, "sockets of the sandbox: %s", err_name(r)) : 0;
 }
 
 int netd_sandbox_ports(struct netd_sandbox *s, const struct netd_request *q, struct msg *m, struct err *e)

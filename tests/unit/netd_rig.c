@@ -351,7 +351,7 @@ int rig_open(struct rig *g, const char *uuid, int tcp, int udp)
 	buf_fini(&b);
 	fd_close(&tcp);
 	fd_close(&udp);
-	return g->code;
+	return g->code < 0 || n == 0 ? g->code : rig_text(g, NETD_ALLOW, uuid, ""); /* served from there on */
 }
 
 int rig_ports(struct rig *g, const char *uuid, const char *const ports[], const int *fds)

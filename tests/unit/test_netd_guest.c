@@ -103,6 +103,7 @@ static void open_sandbox(struct all *a)
 	assert_int_equal(wire_put_str(&b, UUID), 0);
 	assert_int_equal(wire_put_u8(&b, mask), 0);
 	assert_int_equal(rig_call(&a->g, NETD_OPEN, &b, fds, n), 0);
+	assert_int_equal(rig_text(&a->g, NETD_ALLOW, UUID, ""), 0); /* served from here on */
 	buf_fini(&b);
 	netrig_close_fds(&a->net); /* netd's now */
 }
