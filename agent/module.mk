@@ -28,15 +28,15 @@ $(B)/libexec/crucible-agent: private LDFLAGS += -larchive -lacl -lz
 endif
 
 # These drive the agent that was built, as the host would, over two sockets.
-AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import test_agent_freeze test_agent_clone test_agent_list
+AGENT_DRIVERS := test_agent_exec test_agent_stream test_agent_fs test_agent_import test_agent_freeze test_agent_clone test_agent_identity test_agent_list
 $(foreach t,$(AGENT_DRIVERS),$(eval UNIT += $(t))\
 	$(eval $(t)_SRCS := tests/unit/$(t).c tests/unit/test_agent_harness.c tests/unit/test_agent_harness_files.c)\
 	$(eval $(t)_LIBS := agentproto base)$(eval $(t)_PKGS := json-c)\
 	$(eval $(B)/unit/$(t): | $(B)/libexec/crucible-agent))
 
-# It also calls identity.c itself.
-test_agent_clone_LIBS := agentcore agentproto base
-test_agent_clone_PKGS := json-c libarchive libnl-3.0
+# This one calls identity.c itself.
+test_agent_identity_LIBS := agentcore agentproto base
+test_agent_identity_PKGS := json-c libarchive libnl-3.0
 
 UNIT += test_agent_proto test_agent_parse test_agent_net
 test_agent_net_SRCS := tests/unit/test_agent_net.c

@@ -253,7 +253,7 @@ int registry_load_defaults(struct registry *r, struct err *e);
 #define REMOVAL_PREFIX ".gone-" /* a sandbox's directory on its way out: prefix and uuid */
 void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
-struct json_object *lines_array(const char *lines); /* NULL is fine; NULL: no memory */
+struct json_object *lines_array(const char *text); /* NULL is fine; NULL: no memory */
 void sandbox_changed(struct sandbox *s);	    /* mtime and wake */
 bool sandbox_inherits(struct sandbox *s);	    /* commands run in it that its snapshot had */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
