@@ -10,10 +10,14 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
 	doctor doctor_host doctor_tools doctor_daemon)
 
+LIBS += cruciblemcp
+cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
+	rpc schema guard tools exec sandbox files wait snapshot resources protocol server serve)
+
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c
-crucible_LIBS := cruciblecli agentproto base
-crucible_PKGS := json-c libarchive
+crucible_LIBS := cruciblecli cruciblemcp agentproto base
+crucible_PKGS := json-c libarchive libcrypto
 crucible_DIR := bin
 
 -include tools/profile/profile.mk
@@ -24,12 +28,12 @@ TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapsh
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
-$(1)_LIBS := cruciblecli agentproto base
-$(1)_PKGS := json-c libarchive
+$(1)_LIBS := cruciblecli cruciblemcp agentproto base
+$(1)_PKGS := json-c libarchive libcrypto
 endef
 $(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))
 
 FUZZ += fuzz_crucible_guest
 fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
-fuzz_crucible_guest_LIBS := cruciblecli agentproto base
-fuzz_crucible_guest_PKGS := json-c libarchive
+fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_crucible_guest_PKGS := json-c libarchive libcrypto

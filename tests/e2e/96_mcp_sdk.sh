@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# limit: 600
+#
+# `crucible mcp serve` and a client of the official SDK: every tool, a conversation as an agent has it, the operator's limits.
+. "$(dirname "$0")/lib.sh"
+
+need node
+[ -d "$TOP/tests/mcp/node_modules/@modelcontextprotocol/sdk" ] || skip "the SDK is not there: make mcp-sdk (npm)"
+start_daemon
+export CRUCIBLE_MOUNT=$MNT
+for part in tools conversation limits; do
+	timeout -k 5 400 node "$TOP/tests/mcp/$part.mjs" || fail "$part.mjs"
+	wait_for "the sandboxes to go" test -z "$(ls -A "$RUN")"
+done
