@@ -8,7 +8,7 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	libexec guestpath pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
-	doctor doctor_host doctor_tools doctor_daemon)
+	setup setup_clients doctor doctor_host doctor_tools doctor_daemon)
 
 LIBS += cruciblemcp
 cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \

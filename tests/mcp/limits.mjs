@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { connect } from './client.mjs';
 
 // 50 creates at once against a cap of 8.
-let s = await connect('--max-sandboxes', '8', '--max-fork', '2', '--max-timeout', '2s', '--net-allow-max', '');
+let s = await connect('--max-sandboxes', '8', '--max-timeout', '2s', '--net-allow-max', '');
 const all = await Promise.all(Array.from({ length: 50 }, () => s.client.callTool({ name: 'create_sandbox', arguments: {} })));
 const made = all.filter((r) => !r.isError).map((r) => r.structuredContent.id);
 assert.equal(made.length, 8);
@@ -19,21 +19,23 @@ for (const args of [{}, { timeout_s: 0 }, { timeout_s: 600 }]) {
 }
 // No network.
 await s.fails('run', { command: ['true'], net_allow: ['example.org'] }, /net_allow: "example.org" .*no network/);
-// Forks.
 await s.tool('delete_sandbox', { sandbox_id: made[0] });
-const { id } = await s.tool('create_sandbox', {});
-await s.tool('snapshot', { sandbox_id: id, name: 'limit' });
-await s.fails('fork', { snapshot_id: 'limit', count: 3 }, /count: 3 .*permits 2/);
-assert.equal((await s.tool('fork', { snapshot_id: 'limit', count: 2 })).sandboxes.length, 2);
 await s.close();
 
-// Forks count, too.
-s = await connect('--max-sandboxes', '4', '--max-timeout', '1h');
-const left = async () => (await s.tool('list_sandboxes')).sandboxes.map((x) => x.id);
-for (const x of await left()) await s.tool('delete_sandbox', { sandbox_id: x });
-const forks = await Promise.all(Array.from({ length: 4 }, () => s.client.callTool({ name: 'fork', arguments: { snapshot_id: 'limit', count: 2 } }, undefined, { timeout: 240000 })));
+// Forks: how many at once, and they count, too.
+s = await connect('--max-sandboxes', '4', '--max-fork', '2', '--max-timeout', '1h');
+const { id } = await s.tool('create_sandbox', {});
+await s.tool('exec', { sandbox_id: id, command: ['true'] });
+await s.tool('snapshot', { sandbox_id: id, name: 'limit' });
+await s.tool('delete_sandbox', { sandbox_id: id });
+await s.fails('fork', { snapshot_id: 'limit', count: 3 }, /count: 3 .*permits 2/);
+const fork = () => s.client.callTool({ name: 'fork', arguments: { snapshot_id: 'limit', count: 2 } }, undefined, { timeout: 240000 });
+const forks = await Promise.all([fork(), fork(), fork(), fork()]);
 assert.equal(forks.filter((r) => !r.isError).length, 2, JSON.stringify(forks.map((r) => r.content[0].text.slice(0, 90))));
-for (const x of await left()) await s.tool('delete_sandbox', { sandbox_id: x });
+const { sandboxes } = await s.tool('list_sandboxes');
+assert.equal(sandboxes.length, 4);
+assert.equal((await s.tool('inspect_sandbox', { sandbox_id: sandboxes[0].id })).limits.timeout_s, 3600);
+for (const x of sandboxes) await s.tool('delete_sandbox', { sandbox_id: x.id });
 await s.tool('delete_snapshot', { snapshot_id: 'limit' });
 await s.close();
 

@@ -244,6 +244,17 @@ const struct command commands[] = {
 			  OPT_MAX_TIMEOUT, OPT_TOOLS, OPT_DENY_TOOLS },
 	},
 	{
+		.name = "setup",
+		.words = "",
+		.summary = "say how an agent's program is told of `mcp serve`",
+		.details =
+			"First a command is run in a sandbox. Then the block for each program's own file is printed, or with --write\n"
+			"merged into it: for Claude Code and VS Code into that of the current directory, else into the user's. The\n"
+			"last line is `ready`, `degraded` or `not ready` (exit code 1).",
+		.run = cmd_setup,
+		.opts = { OPT_CLIENT, OPT_WRITE },
+	},
+	{
 		.name = "profile ls",
 		.words = "",
 		.summary = "list the root file systems to start from",

@@ -181,18 +181,17 @@ static void run_call(struct pool_job *job)
 
 static void answer_call(struct server *s, struct call *c)
 {
+	bool failed = !c->result;
+	struct json_object *result = protocol_result(c->result, c->modern, !c->tool);
 	int r;
 
-	if (c->result) {
-		struct json_object *result = c->result;
-
-		c->result = NULL;
-		r = rpc_result(&s->out, c->id, protocol_result(result, c->modern, !c->tool));
-	} else if (c->tool) {
-		r = rpc_error(&s->out, c->id, RPC_INTERNAL, "no memory", NULL);
-	} else {
+	c->result = NULL;
+	if (result)
+		r = rpc_result(&s->out, c->id, result);
+	else if (failed && !c->tool) /* a failure of a tool is a result */
 		r = rpc_error(&s->out, c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
-	}
+	else
+		r = rpc_error(&s->out, c->id, RPC_INTERNAL, "no memory", NULL);
 	sent(s, r);
 }
 
@@ -373,8 +372,8 @@ static void on_request(struct server *s, const struct rpc_message *m)
 	int r = protocol_check(m->params, &modern, &data, &words);
 
 	if (r != 0)
-		r = rpc_error(&s->out, m->id, r, words.msg, data);
-	else if (!modern && !strcmp(m->method, "initialize"))
+		return sent(s, rpc_error(&s->out, m->id, r, words.msg, data));
+	if (!modern && !strcmp(m->method, "initialize"))
 		result = protocol_initialize(m->params, resources);
 	else if (!strcmp(m->method, "server/discover"))
 		result = protocol_discover(resources);
@@ -394,12 +393,13 @@ static void on_request(struct server *s, const struct rpc_message *m)
 		char text[160];
 
 		snprintf(text, sizeof(text), "there is no method \"%.100s\"", m->method);
-		sent(s, rpc_error(&s->out, m->id, RPC_METHOD, text, NULL));
-		return;
+		return sent(s, rpc_error(&s->out, m->id, RPC_METHOD, text, NULL));
 	}
-	if (r == 0)
-		r = rpc_result(&s->out, m->id, protocol_result(result, modern, true));
-	sent(s, r);
+	result = protocol_result(result, modern, true);
+	if (result)
+		sent(s, rpc_result(&s->out, m->id, result));
+	else
+		sent(s, rpc_error(&s->out, m->id, RPC_INTERNAL, "no memory", NULL));
 }
 
 static void on_notification(struct server *s, const struct rpc_message *m)
