@@ -24,7 +24,7 @@ crucible_DIR := bin
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs mcp)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
@@ -37,3 +37,8 @@ FUZZ += fuzz_crucible_guest
 fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
 fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto base
 fuzz_crucible_guest_PKGS := json-c libarchive libcrypto
+
+FUZZ += fuzz_mcp_rpc
+fuzz_mcp_rpc_SRCS := tests/fuzz/fuzz_mcp_rpc.c
+fuzz_mcp_rpc_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_mcp_rpc_PKGS := json-c libarchive libcrypto

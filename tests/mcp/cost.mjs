@@ -43,5 +43,7 @@ await Promise.all(Array.from({ length: 64 }, () => tool('list_sandboxes', {})));
 await Promise.all(Array.from({ length: 16 }, () => tool('exec', { sandbox_id: 'a', command: ['head', '-c', '60000', '/dev/zero'] })));
 await tool('write_files', { sandbox_id: 'a', files: [{ path: '/tmp/x', content: 'x'.repeat(1 << 20) }] });
 await tool('read_file', { sandbox_id: 'a', path: '/tmp/x' });
-console.log(`after a mixed load: ${memory()}`);
+console.log(`right after a mixed load: ${memory()}`);
+await new Promise((done) => setTimeout(done, 1000)); // a figure, not an assertion
+console.log(`a second later: ${memory()}`);
 server.stdin.end();

@@ -15,6 +15,7 @@
 #include "tools/crucible/mcp/server.h"
 
 #include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@
 #define END_MS	    700
 #define RESEND_MS   20
 #define PROGRESS_MS 1000
+#define IDLE_MS	    200			 /* after the last call memory is given back */
 #define OUT_MAX	    (128u * 1024 * 1024) /* then nobody reads us: the end */
 #define OUT_FULL    (4u * 1024 * 1024)	 /* above it no further request is read */
 #define PIECE	    65536
@@ -47,7 +49,7 @@ struct server {
 	struct rpc_reader in;
 	struct buf out;
 	struct call *calls;
-	loop_id in_id, out_id, resend, progress, deadline, again;
+	loop_id in_id, out_id, resend, progress, deadline, again, idle;
 	bool paused;	 /* of reading */
 	bool in_is_file; /* epoll takes no regular files */
 	bool out_is_file;
@@ -195,6 +197,14 @@ static void answer_call(struct server *s, struct call *c)
 	sent(s, r);
 }
 
+static void give_back(void *arg)
+{
+	struct server *s = arg;
+
+	s->idle = 0;
+	malloc_trim(0);
+}
+
 static void done_call(struct pool_job *job)
 {
 	struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
@@ -209,6 +219,8 @@ static void done_call(struct pool_job *job)
 	if (!atomic_load(&c->cancelled))
 		answer_call(s, c);
 	call_free(c);
+	if (!s->calls && !s->idle)
+		loop_timer(s->loop, now_ns() + IDLE_MS * 1000000ull, give_back, s, &s->idle);
 	if (s->ending && !s->calls)
 		loop_stop(s->loop);
 }
