@@ -14,3 +14,13 @@ for part in tools conversation limits; do
 	timeout -k 5 400 node "$TOP/tests/mcp/$part.mjs" || fail "$part.mjs"
 	wait_for "the sandboxes to go" test -z "$(ls -A "$RUN")"
 done
+
+# The inspector's command line, where somebody has it: CRUCIBLE_MCP_INSPECTOR=…/node_modules/.bin/mcp-inspector (it is 150 MB: no dependency).
+if [ -n "${CRUCIBLE_MCP_INSPECTOR-}" ]; then
+	inspect() { bounded "$CRUCIBLE_MCP_INSPECTOR" --cli -e "CRUCIBLE_MOUNT=$MNT" "$CRUCIBLE" mcp serve --method "$@"; }
+	assert_json "$(inspect tools/list)" tools.0.name '"run"'
+	assert_json "$(inspect tools/call --tool-name run --tool-arg 'command=["echo","inspected"]')" structuredContent.stdout '"inspected\n"'
+	assert_json "$(inspect resources/templates/list)" resourceTemplates.0.name '"sandbox"'
+	wait_for "the sandboxes to go" test -z "$(ls -A "$RUN")"
+	echo "inspector: all right"
+fi
