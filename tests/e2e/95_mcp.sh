@@ -184,7 +184,8 @@ for op in '*' + ''; do
 	echo "echo \$((\$1 $op \$2))" >run/$f/fs/work/add.sh
 	echo 'sh /work/test.sh' >run/$f/cmd
 done
-for f in $(ls run); do
+for f in run/*/; do
+	f=$(basename "$f")
 	[ "$f" = w ] || [ "$(json_of "$(cat "run/$f/wait")" exit_code)" != 0 ] || best+=$f
 done
 assert_eq "$best" state-2

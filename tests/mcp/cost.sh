@@ -6,6 +6,7 @@
 . "$(dirname "$0")/../e2e/lib.sh"
 
 need node
+# shellcheck disable=SC2119 # no option
 start_daemon
 export CRUCIBLE_MOUNT=$MNT
 ready_sandbox a
@@ -20,7 +21,7 @@ for what in list command; do
 	for ((i = 0; i < rounds; i++)); do
 		t=$EPOCHREALTIME
 		$what
-		echo $(((${EPOCHREALTIME/./} - ${t/./})))
+		echo $((${EPOCHREALTIME/./} - ${t/./}))
 	done | sort -n | awk -v what=$what '{ v[NR] = $1 } END { printf "shell %s: median %.3f ms\n", what, v[int((NR + 1) / 2)] / 1000 }'
 done | tee -a "${COST_OUT:-$DIR/cost}"
 cd "$DIR"

@@ -19,6 +19,7 @@ for (const args of [{}, { timeout_s: 0 }, { timeout_s: 600 }]) {
 }
 // No network.
 await s.fails('run', { command: ['true'], net_allow: ['example.org'] }, /net_allow: "example.org" .*no network/);
+await s.fails('create_sandbox', { publish: ['8080:80'] }, /publish: .*no network/);
 await s.tool('delete_sandbox', { sandbox_id: made[0] });
 await s.close();
 

@@ -43,19 +43,19 @@ static int look_at_name(void *arg, int parent, const char *name)
 	return 0;
 }
 
-int fork_number(int root, const char *id, size_t n, struct fork_batch *b, struct err *e)
+int fork_number(int root, const char *id, size_t n, struct fork_batch *ret, struct err *e)
 {
 	struct numbers x = { .id = id };
 	int r = tree_list(root, "run", look_at_name, &x);
 
 	if (r < 0)
 		return err_set(e, r, "run: %s", strerror(-r));
-	b->n = 0;
-	for (unsigned v = 1; b->n < n && v <= NUMBERS_MAX; v++) {
+	ret->n = 0;
+	for (unsigned v = 1; ret->n < n && v <= NUMBERS_MAX; v++) {
 		if (!x.taken[v])
-			snprintf(b->names[b->n++], sizeof(b->names[0]), "%s-%u", id, v);
+			snprintf(ret->names[ret->n++], sizeof(ret->names[0]), "%s-%u", id, v);
 	}
-	return b->n == n ? 0 : err_set(e, -EDQUOT, "there are too many forks of \"%s\"", id);
+	return ret->n == n ? 0 : err_set(e, -EDQUOT, "there are too many forks of \"%s\"", id);
 }
 
 static int take_names(struct cli *c, struct fork_batch *b)

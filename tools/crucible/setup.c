@@ -157,9 +157,7 @@ int cmd_setup(struct cli *c)
 	struct err words = { 0 };
 	int r = s.done ? 0 : err_set(&c->err, -ENOMEM, "no memory");
 
-	if (r == 0 && mount_open(c->args.text[OPT_MOUNT], &c->mount, &words) < 0)
-		r = not_ready(&s, words.msg);
-	else if (r == 0 && run_true(c->mount.fd, &words) < 0)
+	if (r == 0 && (mount_open(c->args.text[OPT_MOUNT], &c->mount, &words) < 0 || run_true(c->mount.fd, &words) < 0))
 		r = not_ready(&s, words.msg);
 	else if (r == 0)
 		r = do_clients(&s);

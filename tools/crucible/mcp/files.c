@@ -206,7 +206,7 @@ int write_files(struct call *c, struct sbx *s, uint64_t *ret_files, uint64_t *re
 
 int tool_write_files(struct call *c)
 {
-	uint64_t files, bytes;
+	uint64_t files = 0, bytes = 0;
 	struct sbx s;
 	int r = open_sandbox(c, &s);
 

@@ -113,6 +113,18 @@ static bool permits_host(const char *word, size_t len, const char *line)
 	return line[host] && host == len && !strncasecmp(word, line, len);
 }
 
+static bool is_blank(const char *list)
+{
+	return !list[strspn(list, ", \t")];
+}
+
+int guard_publish(const struct guard *g, const struct args_texts *ports, struct err *e)
+{
+	if (ports->n && g->args->given[OPT_NET_ALLOW_MAX] && is_blank(g->args->text[OPT_NET_ALLOW_MAX]))
+		return err_set(e, -EPERM, "publish: the operator permits no network");
+	return 0;
+}
+
 static int check_host(const struct guard *g, const char *line, struct err *e)
 {
 	const char *list = g->args->text[OPT_NET_ALLOW_MAX];
@@ -120,7 +132,7 @@ static int check_host(const struct guard *g, const char *line, struct err *e)
 	if (!g->args->given[OPT_NET_ALLOW_MAX] || any_word(list, permits_host, line))
 		return 0;
 	return err_set(e, -EPERM, "net_allow: \"%s\" is not permitted; the operator permits: %s", line,
-		       list[strspn(list, ", \t")] ? list : "no network");
+		       is_blank(list) ? "no network" : list);
 }
 
 int guard_net(const struct guard *g, const struct args_texts *lines, struct err *e)
@@ -191,19 +203,20 @@ static int count_one(void *arg, int parent, const char *name)
 int guard_admit(struct guard *g, int root, const char (*names)[SBX_ID_MAX + 1], size_t n, struct err *e)
 {
 	struct counting c = { .g = g, .uid = geteuid() };
-	uint64_t max = g->args->number[OPT_MAX_SANDBOXES];
+	uint64_t max = g->args->number[OPT_MAX_SANDBOXES], there;
 	int r;
 
 	if (!g->args->given[OPT_MAX_SANDBOXES])
 		return 0;
 	pthread_mutex_lock(&g->lock);
 	r = tree_list(root, "run", count_one, &c);
+	there = c.n + g->npending;
 	if (r < 0)
 		err_set(e, r, "run: %s", strerror(-r));
-	else if (c.n + g->npending + n > max || g->npending + n > GUARD_PENDING_MAX)
+	else if (there + n > max || g->npending + n > GUARD_PENDING_MAX)
 		r = err_set(e, -EDQUOT,
 			    "the operator permits %llu sandboxes at once, and %llu are there: delete one first",
-			    (unsigned long long)max, (unsigned long long)(c.n + g->npending));
+			    (unsigned long long)max, (unsigned long long)there);
 	else
 		for (size_t i = 0; i < n; i++)
 			memcpy(g->pending[g->npending++], names[i], sizeof(names[i]));

@@ -31,6 +31,8 @@ int guard_origin(const struct guard *g, struct args *a, struct err *e);
 int guard_net(const struct guard *g, const struct args_texts *lines, struct err *e);
 /* The same of what a sandbox (@dir) may reach now: one that comes from a snapshot has its list from there. */
 int guard_net_of(const struct guard *g, int dir, struct err *e);
+/* Ports that lead in are a network, too. -EPERM. */
+int guard_publish(const struct guard *g, const struct args_texts *ports, struct err *e);
 /* At most the operator's; @ms 0 is "no limit". */
 uint64_t guard_timeout_ms(const struct guard *g, uint64_t ms);
 int guard_forks(const struct guard *g, uint64_t count, struct err *e); /* -EPERM */

@@ -38,7 +38,7 @@ static int make_admitted(struct call *c, const char *prefix, bool lease, struct 
 			return r;
 		r = sbx_make(c->cli.mount.fd, name[0], NULL, lease, ret, &c->cli.err);
 		guard_settle(c->guard, name, 1);
-		if (r == 0 || r != -EEXIST || given)
+		if (r != -EEXIST || given)
 			break;
 	}
 	return r;
@@ -75,6 +75,8 @@ int make_sandbox(struct call *c, const char *prefix, bool lease, struct sbx *ret
 		r = guard_origin(c->guard, a, &c->cli.err);
 	if (r == 0)
 		r = guard_net(c->guard, &a->texts[OPT_NET_ALLOW], &c->cli.err);
+	if (r == 0)
+		r = guard_publish(c->guard, &a->texts[OPT_PUBLISH], &c->cli.err);
 	if (r == 0)
 		r = make_admitted(c, prefix, lease, ret);
 	if (r < 0)

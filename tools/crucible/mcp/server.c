@@ -38,7 +38,7 @@
 #define RESEND_MS   20
 #define PROGRESS_MS 1000
 #define IDLE_MS	    200			 /* after the last call memory is given back */
-#define OUT_MAX	    (128u * 1024 * 1024) /* then nobody reads us: the end */
+#define OUT_MAX	    (512u * 1024 * 1024) /* then nobody reads us: the end */
 #define OUT_FULL    (4u * 1024 * 1024)	 /* above it no further request is read */
 #define PIECE	    65536
 

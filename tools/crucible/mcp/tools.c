@@ -213,7 +213,7 @@ static int take_command(struct args *a, struct json_object *list)
 
 	a->guest = calloc(n + 1, sizeof(*a->guest)); /* freed by finish() */
 	for (size_t i = 0; a->guest && i < n; i++)
-		a->guest[i] = (char *)(uintptr_t)json_object_get_string(json_object_array_get_idx(list, i));
+		a->guest[i] = (char *)json_object_get_string(json_object_array_get_idx(list, i));
 	return a->guest ? 0 : -ENOMEM;
 }
 
