@@ -12,7 +12,7 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 
 LIBS += cruciblemcp
 cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
-	rpc schema guard tools exec sandbox files wait snapshot resources protocol server serve)
+	rpc out worker schema guard tools exec sandbox files wait snapshot resources protocol server serve)
 
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c

@@ -103,6 +103,20 @@ while read -r line; do
 done <"$DIR/answers"
 assert_eq "$(cat "$DIR/serve.err")" "" "standard error"
 
+# -- more than a pipe holds, to a reader that comes late
+mkfifo "$DIR/many.in" "$DIR/many.out"
+"$CRUCIBLE" mcp serve <"$DIR/many.in" >"$DIR/many.out" &
+many=$!
+exec {many_in}>"$DIR/many.in"
+exec {many_out}<"$DIR/many.out"
+for ((i = 0; i < 600; i++)); do echo "{\"jsonrpc\":\"2.0\",\"id\":$i,\"method\":\"tools/list\"}"; done >"$DIR/requests"
+bounded cat "$DIR/requests" >&$many_in &
+feeder=$!
+bounded head -n 600 <&$many_out | jq -c .id | cmp - <(seq 0 599) || fail "600 lists through a pipe"
+wait $feeder
+exec {many_in}>&- {many_out}<&-
+wait $many
+
 # -- the input ends while a command runs
 call 50 run '{"command":["sleep","600"]}'
 wait_for "the command to run" runs_one

@@ -43,6 +43,13 @@ struct call {
 	pthread_t thread;
 };
 
+/* Of the loop: a call for the request @m, of @tool or, without one, by @fn. NULL: no memory. */
+struct call *call_new(const struct rpc_message *m, const struct tool *tool, call_fn *fn);
+struct call *call_free(struct call *c); /* NULL is fine */
+struct call *call_of_job(struct pool_job *job);
+/* Interrupt what it waits in, if it runs. To be sent again until it has ended: it may have been between two waits. */
+void call_signal(struct call *c);
+
 /* For a handler that was ended by a signal (128+N of execute()): if it was not our own cancellation, the process is
  * meant: pass it on. Returns -ECANCELED with words. */
 int call_ended(struct call *c, int code);

@@ -14,22 +14,19 @@
  * then does with the process, and the kernel lets go of the leases. */
 #include "tools/crucible/mcp/server.h"
 
-#include <limits.h>
 #include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/loop.h"
 #include "tools/crucible/fields.h"
-#include "tools/crucible/follow.h"
 #include "tools/crucible/mcp/call.h"
+#include "tools/crucible/mcp/out.h"
 #include "tools/crucible/mcp/protocol.h"
 
 #define THREADS	    16
@@ -47,13 +44,10 @@ struct server {
 	struct loop *loop;
 	struct pool *pool;
 	struct rpc_reader in;
-	struct buf out;
+	struct out out;
 	struct call *calls;
 	loop_id in_id, out_id, resend, progress, deadline, again, idle;
-	bool paused;	 /* of reading */
-	bool in_is_file; /* epoll takes no regular files */
-	bool out_is_file;
-	bool out_broken;
+	bool paused; /* of reading */
 	bool ending;
 	int code; /* what server_run() returns */
 };
@@ -63,50 +57,14 @@ static void resend_signals(void *arg);
 
 /* -- output -------------------------------------------------------------------------------------------------------- */
 
-/* As much as fits without blocking. Not by O_NONBLOCK: the description may be shared with whoever started us. */
-static ssize_t write_some(struct server *s)
-{
-	struct pollfd p = { .fd = s->config.out, .events = POLLOUT };
-	size_t len = s->out.len;
-	ssize_t n;
-
-	if (!s->out_is_file) {
-		n = send(s->config.out, s->out.data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n >= 0 || errno != ENOTSOCK)
-			return n < 0 ? -errno : n;
-		/* A pipe that has room takes PIPE_BUF bytes at once. */
-		if (poll(&p, 1, 0) <= 0)
-			return -EAGAIN;
-		if (len > PIPE_BUF)
-			len = PIPE_BUF;
-	}
-	n = write(s->config.out, s->out.data, len);
-	return n < 0 ? -errno : n;
-}
-
 static void flush(struct server *s)
 {
-	size_t at = s->out.len;
-
-	while (s->out.len && !s->out_broken) {
-		ssize_t n = write_some(s);
-
-		if (n == -EAGAIN)
-			break;
-		if (n < 0 && n != -EINTR)
-			s->out_broken = true;
-		else if (n > 0)
-			buf_drop(&s->out, (size_t)n);
-	}
-	if (s->out_broken) {
-		buf_reset(&s->out);
+	out_flush(&s->out);
+	if (s->out.broken)
 		end(s, 0);
-	}
-	if (at && !s->out.len)
-		buf_reset(&s->out);
-	if (!s->out_is_file && s->out_id)
-		loop_mod(s->loop, s->out_id, s->out.len ? EPOLLOUT : 0);
-	if (s->paused && s->out.len < OUT_FULL && s->in_id) {
+	if (s->out_id)
+		loop_mod(s->loop, s->out_id, out_left(&s->out) ? EPOLLOUT : 0);
+	if (s->paused && out_left(&s->out) < OUT_FULL && s->in_id) {
 		s->paused = false;
 		loop_mod(s->loop, s->in_id, EPOLLIN);
 	}
@@ -118,7 +76,7 @@ static void on_out(void *arg, uint32_t events)
 
 	/* A reader that is gone is told although nothing waits to be written. */
 	if (events & (EPOLLERR | EPOLLHUP))
-		s->out_broken = true;
+		s->out.broken = true;
 	flush(s);
 }
 
@@ -126,60 +84,11 @@ static void on_out(void *arg, uint32_t events)
 static void sent(struct server *s, int r)
 {
 	if (r < 0)
-		s->out_broken = true;
+		s->out.broken = true;
 	flush(s);
 }
 
 /* -- calls --------------------------------------------------------------------------------------------------------- */
-
-static struct call *call_free(struct call *c)
-{
-	if (!c)
-		return NULL;
-	json_object_put(c->in);
-	json_object_put(c->result);
-	json_object_put(c->id);
-	json_object_put(c->progress);
-	pthread_mutex_destroy(&c->lock);
-	free(c);
-	return NULL;
-}
-
-static void set_running(struct call *c, bool running)
-{
-	pthread_mutex_lock(&c->lock);
-	c->running = running;
-	c->thread = pthread_self();
-	pthread_mutex_unlock(&c->lock);
-}
-
-/* In a worker. */
-static void run_call(struct pool_job *job)
-{
-	struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
-	const struct timespec now = { 0 };
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGUSR1);
-	set_running(c, true);
-	follow_cancel_by(&c->cancelled);
-	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	if (c->tool) {
-		struct json_object *shaped = tool_call(c);
-
-		json_object_put(c->result);
-		c->result = shaped;
-	} else if (c->run(c) < 0) {
-		json_object_put(c->result);
-		c->result = NULL;
-	}
-	set_running(c, false);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	while (sigtimedwait(&set, NULL, &now) > 0)
-		;
-	follow_cancel_by(NULL);
-}
 
 static void answer_call(struct server *s, struct call *c)
 {
@@ -189,11 +98,11 @@ static void answer_call(struct server *s, struct call *c)
 
 	c->result = NULL;
 	if (result)
-		r = rpc_result(&s->out, c->id, result);
+		r = rpc_result(&s->out.text, c->id, result);
 	else if (failed && !c->tool) /* a failure of a tool is a result */
-		r = rpc_error(&s->out, c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
+		r = rpc_error(&s->out.text, c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
 	else
-		r = rpc_error(&s->out, c->id, RPC_INTERNAL, "no memory", NULL);
+		r = rpc_error(&s->out.text, c->id, RPC_INTERNAL, "no memory", NULL);
 	sent(s, r);
 }
 
@@ -207,7 +116,7 @@ static void give_back(void *arg)
 
 static void done_call(struct pool_job *job)
 {
-	struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+	struct call *c = call_of_job(job);
 	struct server *s = c->server;
 
 	for (struct call **p = &s->calls; *p; p = &(*p)->next) {
@@ -225,18 +134,10 @@ static void done_call(struct pool_job *job)
 		loop_stop(s->loop);
 }
 
-static void signal_call(struct call *c)
-{
-	pthread_mutex_lock(&c->lock);
-	if (c->running)
-		pthread_kill(c->thread, SIGUSR1);
-	pthread_mutex_unlock(&c->lock);
-}
-
 static void cancel_call(struct server *s, struct call *c)
 {
 	atomic_store(&c->cancelled, true);
-	signal_call(c);
+	call_signal(c);
 	if (!s->resend)
 		loop_timer(s->loop, now_ns() + RESEND_MS * 1000000ull, resend_signals, s, &s->resend);
 }
@@ -249,7 +150,7 @@ static void resend_signals(void *arg)
 	s->resend = 0;
 	for (struct call *c = s->calls; c; c = c->next) {
 		if (atomic_load(&c->cancelled)) {
-			signal_call(c);
+			call_signal(c);
 			any = true;
 		}
 	}
@@ -273,7 +174,7 @@ static void tell_progress(struct server *s, struct call *c)
 		json_object_put(o);
 		return;
 	}
-	sent(s, rpc_notify(&s->out, "notifications/progress", o));
+	sent(s, rpc_notify(&s->out.text, "notifications/progress", o));
 }
 
 static void on_progress(void *arg)
@@ -303,53 +204,30 @@ static struct call *find_call(struct server *s, struct json_object *id)
 	return c;
 }
 
-static struct call *call_new(struct server *s, const struct rpc_message *m, const struct tool *tool, call_fn *run)
-{
-	struct call *c = calloc(1, sizeof(*c));
-	struct json_object *in = m->params, *meta = NULL, *token = NULL;
-
-	if (!c)
-		return NULL;
-	pthread_mutex_init(&c->lock, NULL);
-	if (tool && (!in || !json_object_object_get_ex(in, "arguments", &in)))
-		in = NULL;
-	c->in = in ? json_object_get(in) : json_object_new_object();
-	c->id = json_object_get(m->id);
-	if (m->params && json_object_object_get_ex(m->params, "_meta", &meta))
-		json_object_object_get_ex(meta, "progressToken", &token);
-	c->progress = json_object_get(token);
-	c->tool = tool;
-	c->run = run;
-	c->guard = s->config.guard;
-	c->mount = s->config.mount;
-	c->cli = (struct cli){ .json = true, .mount = { .fd = -1 } };
-	c->server = s;
-	c->started_ns = now_ns();
-	c->job.run = run_call;
-	c->job.done = done_call;
-	return c->in ? c : call_free(c);
-}
-
 static void submit(struct server *s, const struct rpc_message *m, bool modern, const struct tool *tool, call_fn *run)
 {
 	struct call *c = NULL;
 	int r;
 
 	if (find_call(s, m->id)) {
-		sent(s, rpc_error(&s->out, m->id, RPC_REQUEST, "id: a request with this id is under way", NULL));
+		sent(s, rpc_error(&s->out.text, m->id, RPC_REQUEST, "id: a request with this id is under way", NULL));
 		return;
 	}
-	c = call_new(s, m, tool, run);
+	c = call_new(m, tool, run);
 	if (!c) {
-		sent(s, rpc_error(&s->out, m->id, RPC_INTERNAL, "no memory", NULL));
+		sent(s, rpc_error(&s->out.text, m->id, RPC_INTERNAL, "no memory", NULL));
 		return;
 	}
 	c->modern = modern;
+	c->server = s;
+	c->guard = s->config.guard;
+	c->mount = s->config.mount;
+	c->job.done = done_call;
 	r = pool_submit(s->pool, &c->job);
 	if (r < 0) {
 		call_free(c);
-		sent(s,
-		     rpc_error(&s->out, m->id, RPC_BUSY, "too many calls are under way: wait for one of them", NULL));
+		sent(s, rpc_error(&s->out.text, m->id, RPC_BUSY, "too many calls are under way: wait for one of them",
+				  NULL));
 		return;
 	}
 	c->next = s->calls;
@@ -372,7 +250,7 @@ static void on_tool(struct server *s, const struct rpc_message *m, bool modern)
 		return;
 	}
 	snprintf(words, sizeof(words), name ? "there is no tool \"%.100s\"" : "name: missing", name);
-	sent(s, rpc_error(&s->out, m->id, RPC_PARAMS, words, NULL));
+	sent(s, rpc_error(&s->out.text, m->id, RPC_PARAMS, words, NULL));
 }
 
 static void on_request(struct server *s, const struct rpc_message *m)
@@ -384,7 +262,7 @@ static void on_request(struct server *s, const struct rpc_message *m)
 	int r = protocol_check(m->params, &modern, &data, &words);
 
 	if (r != 0)
-		return sent(s, rpc_error(&s->out, m->id, r, words.msg, data));
+		return sent(s, rpc_error(&s->out.text, m->id, r, words.msg, data));
 	if (!modern && !strcmp(m->method, "initialize"))
 		result = protocol_initialize(m->params, resources);
 	else if (!strcmp(m->method, "server/discover"))
@@ -405,13 +283,13 @@ static void on_request(struct server *s, const struct rpc_message *m)
 		char text[160];
 
 		snprintf(text, sizeof(text), "there is no method \"%.100s\"", m->method);
-		return sent(s, rpc_error(&s->out, m->id, RPC_METHOD, text, NULL));
+		return sent(s, rpc_error(&s->out.text, m->id, RPC_METHOD, text, NULL));
 	}
 	result = protocol_result(result, modern, true);
 	if (result)
-		sent(s, rpc_result(&s->out, m->id, result));
+		sent(s, rpc_result(&s->out.text, m->id, result));
 	else
-		sent(s, rpc_error(&s->out, m->id, RPC_INTERNAL, "no memory", NULL));
+		sent(s, rpc_error(&s->out.text, m->id, RPC_INTERNAL, "no memory", NULL));
 }
 
 static void on_notification(struct server *s, const struct rpc_message *m)
@@ -439,7 +317,7 @@ static void on_line(struct server *s, const char *line, size_t len)
 		return;
 	r = rpc_parse(line, len, &m, &e);
 	if (r != 0)
-		sent(s, rpc_error(&s->out, m.id, r, e.msg, NULL));
+		sent(s, rpc_error(&s->out.text, m.id, r, e.msg, NULL));
 	else if (m.method && m.id)
 		on_request(s, &m);
 	else if (m.method)
@@ -464,17 +342,17 @@ static void read_input(struct server *s)
 		return;
 	}
 	if (rpc_reader_add(&s->in, piece, (size_t)n) < 0) {
-		s->out_broken = true; /* no memory: there is nothing sensible to say */
+		s->out.broken = true; /* no memory: there is nothing sensible to say */
 		end(s, 0);
 		return;
 	}
 	while (!s->ending && (r = rpc_reader_line(&s->in, &line, &len)) != 0) {
 		if (r < 0)
-			sent(s, rpc_error(&s->out, NULL, RPC_PARSE, "a message is longer than 16 MiB", NULL));
+			sent(s, rpc_error(&s->out.text, NULL, RPC_PARSE, "a message is longer than 16 MiB", NULL));
 		else
 			on_line(s, line, len);
 	}
-	if (s->out.len >= OUT_FULL && s->in_id && !s->ending) {
+	if (out_left(&s->out) >= OUT_FULL && s->in_id && !s->ending) {
 		s->paused = true;
 		loop_mod(s->loop, s->in_id, 0);
 	}
@@ -550,7 +428,7 @@ static int begin(struct server *s, struct err *e)
 	if (r == 0)
 		r = loop_add(s->loop, s->config.out, 0, on_out, s, &s->out_id);
 	if (r == -EPERM || r == -EEXIST) { /* a file; or the socket that is our input, too */
-		s->out_is_file = r == -EPERM;
+		s->out.is_file = r == -EPERM;
 		r = 0;
 	}
 	return r < 0 ? err_set(e, r, "mcp serve: %s", strerror(-r)) : 0;
@@ -561,7 +439,7 @@ static void drain(struct server *s)
 {
 	uint64_t until = now_ns() + END_MS * 1000000ull;
 
-	while (s->out.len && !s->out_broken && now_ns() < until) {
+	while (out_left(&s->out) && !s->out.broken && now_ns() < until) {
 		struct pollfd p = { .fd = s->config.out, .events = POLLOUT };
 
 		poll(&p, 1, RESEND_MS);
@@ -575,7 +453,7 @@ int server_run(const struct server_config *config, struct err *e)
 	int r;
 
 	rpc_reader_init(&s.in);
-	buf_init(&s.out, OUT_MAX);
+	out_init(&s.out, config->out, OUT_MAX);
 	r = begin(&s, e);
 	if (r == 0)
 		r = loop_run(s.loop);
@@ -583,6 +461,6 @@ int server_run(const struct server_config *config, struct err *e)
 	pool_free(s.pool);
 	loop_free(s.loop);
 	rpc_reader_fini(&s.in);
-	buf_fini(&s.out);
+	out_fini(&s.out);
 	return r < 0 ? err_set(e, r, "mcp serve: %s", strerror(-r)) : s.code;
 }
