@@ -10,11 +10,12 @@
 start_daemon
 export CRUCIBLE_MOUNT=$MNT
 
+AS=() # whose server
 # Starts a server: write to fd $TO, answers stand in $DIR/answers. Sets SERVER.
 serve() { # FLAG…
 	rm -f "$DIR/in" "$DIR/answers"
 	mkfifo "$DIR/in"
-	"$CRUCIBLE" mcp serve "$@" <"$DIR/in" >"$DIR/answers" 2>"$DIR/serve.err" &
+	"${AS[@]}" "$CRUCIBLE" mcp serve "$@" <"$DIR/in" >"$DIR/answers" 2>"$DIR/serve.err" &
 	SERVER=$!
 	exec {TO}>"$DIR/in"
 }
@@ -180,6 +181,25 @@ ask 2 tools/call '{"name":"exec","arguments":{"sandbox_id":"a","command":["true"
 assert_json "$A" error.code -32602 error.message '=~no tool "exec"'
 exec {TO}>&-
 wait "$SERVER"
+
+# -- as another user: what it makes is that user's, what is another's stays so
+new_sandbox root-s
+if as_user 12345 test -x "$CRUCIBLE"; then
+	AS=(setpriv --reuid=12345 --regid=12345 --clear-groups --)
+	serve
+	AS=()
+	ask 1 tools/call '{"name":"create_sandbox","arguments":{"name":"theirs"}}'
+	assert_json "$A" result.structuredContent.id '"theirs"' result.structuredContent.owner 12345
+	ask 2 tools/call '{"name":"exec","arguments":{"sandbox_id":"root-s","command":["true"]}}'
+	assert_json "$A" result.isError true result.content.0.text '=~somebody else'
+	ask 3 tools/call '{"name":"delete_sandbox","arguments":{"sandbox_id":"root-s"}}'
+	assert_json "$A" result.isError true
+	ask 4 tools/call '{"name":"delete_sandbox","arguments":{"sandbox_id":"theirs"}}'
+	assert_json "$A" result.structuredContent.deleted true
+	exec {TO}>&-
+	wait "$SERVER"
+fi
+rmdir "$RUN/root-s"
 
 # -- an agent with nothing but cat, echo, mkdir and ls (rmdir ends what mkdir began)
 cd "$MNT"
