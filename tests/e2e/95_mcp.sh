@@ -20,7 +20,7 @@ serve() { # FLAG…
 	exec {TO}>"$DIR/in"
 }
 say() { printf '%s\n' "$*" >&$TO; }
-answer() { jq -c "select(.id == $1)" "$DIR/answers" 2>/dev/null | tail -n 1; } # ID
+answer() { jq -c "select(type == \"object\" and .id == $1)" "$DIR/answers" 2>/dev/null | tail -n 1; } # ID
 has_answer() { [ -n "$(answer "$1")" ]; }
 ask() { # ID METHOD [PARAMS]: sets A
 	say "{\"jsonrpc\":\"2.0\",\"id\":$1,\"method\":\"$2\",\"params\":${3:-{\}}}"
@@ -73,7 +73,7 @@ ask 30 no/such
 assert_json "$A" error.code -32601 error.message '=~no/such'
 say 'garbage'
 say '{"jsonrpc":"2.0","id":31}'
-say '[{"jsonrpc":"2.0","id":32,"method":"ping"}]'
+say '[]'
 say '{"jsonrpc":"1.0","id":33,"method":"ping"}'
 say '{"jsonrpc":"2.0","id":{},"method":"ping"}'
 say '{"jsonrpc":"2.0","id":34,"method":"ping","params":[]}'
@@ -83,11 +83,17 @@ head -c 17000000 /dev/zero | tr '\0' x >&$TO
 say ''
 ask 36 ping
 assert_json "$A" result '{}'
-assert_eq "$(jq -c 'select(.id == null) | .error.code' "$DIR/answers" | tr '\n' ' ')" "-32700 -32600 -32600 -32700 "
+assert_eq "$(jq -c 'select(type == "object" and .id == null) | .error.code' "$DIR/answers" | tr '\n' ' ')" "-32700 -32600 -32600 -32700 "
 assert_json "$(answer 31)" error.code -32600
 assert_json "$(answer 33)" error.code -32600
 assert_json "$(answer 34)" error.code -32602
 assert_eq "$(answer 35)" ""
+
+# -- a list of requests is answered by a list, when the slowest is done
+say '[{"jsonrpc":"2.0","id":37,"method":"tools/call","params":{"name":"run","arguments":{"command":["echo","in a batch"]}}},{"jsonrpc":"2.0","id":38,"method":"ping"}]'
+in_batch() { jq -e 'select(type == "array") | map(.id) | sort == [37, 38]' "$DIR/answers"; }
+wait_for "the answers to a batch" in_batch
+assert_json "$(jq -c 'select(type == "array") | .[] | select(.id == 37)' "$DIR/answers")" result.structuredContent.stdout '"in a batch\n"'
 
 # -- answers come as they are ready; a client that does not read holds up nothing
 call 40 run '{"command":["sleep","600"]}'
@@ -98,9 +104,9 @@ ask 41 ping
 wait_for "the command to run" runs_one
 say '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":40}}'
 wait_for "its sandbox to go" no_runs
-assert_eq "$(jq -c 'select(.id == 40 and .result)' "$DIR/answers")" "" "answer to a cancelled call"
+assert_eq "$(jq -c 'select(type == "object" and .id == 40 and .result)' "$DIR/answers")" "" "answer to a cancelled call"
 while read -r line; do
-	jq -e '.jsonrpc == "2.0"' <<<"$line" >/dev/null || fail "no message: $line"
+	jq -e 'if type == "array" then .[0] else . end | .jsonrpc == "2.0"' <<<"$line" >/dev/null || fail "no message: $line"
 done <"$DIR/answers"
 assert_eq "$(cat "$DIR/serve.err")" "" "standard error"
 

@@ -35,26 +35,44 @@ static void check_call(struct json_object *params)
 		assert(e.code == -EINVAL && *e.msg);
 }
 
-static void on_line(const char *line, size_t len)
+static void answer(const struct rpc_message *m, int code, struct err *e, struct buf *out)
 {
 	struct json_object *more = NULL;
-	struct rpc_message m;
-	struct err e = { 0 };
-	struct buf out;
 	bool modern;
+
+	if (code != 0) {
+		assert(*e->msg);
+		rpc_error(out, m->id, code, e->msg, NULL);
+	} else if (m->method) {
+		if (protocol_check(m->params, &modern, &more, e) == 0)
+			check_call(m->params);
+		json_object_put(more);
+		if (m->id)
+			rpc_result(out, m->id, protocol_initialize(m->params, true));
+	}
+}
+
+static void on_line(const char *line, size_t len)
+{
+	struct rpc_message m, one;
+	struct err e = { 0 };
+	struct buf out, lines;
 	int code = rpc_parse(line, len, &m, &e);
 
 	buf_init(&out, 1 << 20);
-	if (code != 0) {
-		assert(*e.msg);
-		rpc_error(&out, m.id, code, e.msg, NULL);
-	} else if (m.method) {
-		if (protocol_check(m.params, &modern, &more, &e) == 0)
-			check_call(m.params);
-		json_object_put(more);
-		if (m.id)
-			rpc_result(&out, m.id, protocol_initialize(m.params, true));
+	buf_init(&lines, 1 << 20);
+	for (size_t i = 0; code == RPC_BATCH && i < json_object_array_length(m.all); i++) {
+		struct err why = { 0 };
+		int r = rpc_take(json_object_get(json_object_array_get_idx(m.all, i)), &one, &why);
+
+		answer(&one, r, &why, &lines);
+		rpc_message_fini(&one);
 	}
+	if (code == RPC_BATCH)
+		rpc_list(&out, &lines);
+	else
+		answer(&m, code, &e, &out);
+	buf_fini(&lines);
 	/* Exactly one line, whatever the id was. */
 	if (out.len)
 		assert((uint8_t *)memchr(out.data, '\n', out.len) == out.data + out.len - 1);

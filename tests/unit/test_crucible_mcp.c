@@ -105,6 +105,7 @@ static void test_what_is_no_message(void **state)
 		{ "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"x\"} {}", RPC_PARSE, false },
 		{ "7", RPC_REQUEST, false },
 		{ "[]", RPC_REQUEST, false },
+		{ "[1]", RPC_BATCH, false },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"x\"}", RPC_REQUEST, false },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"x\"}", RPC_REQUEST, false },
 		{ "{\"jsonrpc\":\"2.0\",\"id\":1}", RPC_REQUEST, true },
@@ -124,7 +125,7 @@ static void test_what_is_no_message(void **state)
 
 		assert_int_equal(rpc_parse(cases[i].text, strlen(cases[i].text), &m, &e), cases[i].code);
 		assert_int_equal(m.id != NULL, cases[i].id);
-		assert_int_equal(*e.msg != '\0', cases[i].code != 0);
+		assert_int_equal(*e.msg != '\0', cases[i].code < 0);
 		rpc_message_fini(&m);
 	}
 }
@@ -410,6 +411,26 @@ static void test_a_conversation_without_files(void **state)
 	free(text);
 }
 
+static void test_a_batch_is_answered_by_a_list(void **state)
+{
+	struct args none = { 0 };
+	char *text = serve_text(
+		"[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"},{\"jsonrpc\":\"2.0\",\"method\":\"n\"},7,"
+		"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}]\n"
+		"[{\"jsonrpc\":\"2.0\",\"method\":\"n\"}]\n"
+		"[]\n",
+		&none, "/nonexistent");
+
+	(void)state;
+	assert_string_equal(
+		text,
+		"[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}},"
+		"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"a message is an object\"}},"
+		"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}]\n"
+		"{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32600,\"message\":\"a batch is of 1 to 256 messages\"}}\n");
+	free(text);
+}
+
 static void test_revisions(void **state)
 {
 	AUTO_JSON *params = NULL, *old = NULL, *data = NULL, *result = NULL;
@@ -449,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_times_are_cut),
 		cmocka_unit_test(test_what_is_pending_counts_once),
 		cmocka_unit_test(test_a_conversation_without_files),
+		cmocka_unit_test(test_a_batch_is_answered_by_a_list),
 		cmocka_unit_test(test_revisions),
 	};
 

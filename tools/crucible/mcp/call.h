@@ -32,6 +32,7 @@ struct call {
 	struct pool_job job;
 	struct server *server;
 	struct call *next;
+	struct batch *batch;	      /* what it is answered in; NULL: a line of its own */
 	struct json_object *id;	      /* owned */
 	struct json_object *progress; /* its token, or NULL; owned */
 	uint64_t started_ns;

@@ -75,15 +75,27 @@ static int refuse(struct err *e, enum rpc_code code, const char *words)
 
 int rpc_parse(const char *line, size_t len, struct rpc_message *ret, struct err *e)
 {
-	struct json_object *v;
+	struct json_object *o = NULL;
 	struct err why = { 0 };
 
 	*ret = (struct rpc_message){ 0 };
-	if (json_parse(line, len, &ret->all, &why) < 0)
+	if (json_parse(line, len, &o, &why) < 0)
 		return refuse(e, RPC_PARSE, why.msg);
-	if (json_object_is_type(ret->all, json_type_array))
-		return refuse(e, RPC_REQUEST, "batches are not taken: one object a line");
-	if (!json_object_is_type(ret->all, json_type_object))
+	if (!json_object_is_type(o, json_type_array))
+		return rpc_take(o, ret, e);
+	ret->all = o;
+	len = json_object_array_length(o);
+	if (len == 0 || len > RPC_BATCH_MAX)
+		return refuse(e, RPC_REQUEST, "a batch is of 1 to 256 messages");
+	return RPC_BATCH;
+}
+
+int rpc_take(struct json_object *o, struct rpc_message *ret, struct err *e)
+{
+	struct json_object *v;
+
+	*ret = (struct rpc_message){ .all = o };
+	if (!json_object_is_type(o, json_type_object))
 		return refuse(e, RPC_REQUEST, "a message is an object");
 	if (json_object_object_get_ex(ret->all, "id", &v)) {
 		if (!is_id(v))
@@ -182,6 +194,30 @@ int rpc_error(struct buf *out, struct json_object *id, enum rpc_code code, const
 	}
 	json_object_put(data);
 	return add_line(out, o, "error", error);
+}
+
+int rpc_list(struct buf *out, const struct buf *lines)
+{
+	size_t len = out->len;
+	int r = 0;
+
+	if (!lines->len)
+		return 0;
+	r = buf_adds(out, "[");
+	if (r == 0)
+		r = buf_add(out, lines->data, lines->len);
+	/* No line holds a newline of its own. */
+	for (size_t i = len; r == 0 && i + 1 < out->len; i++) {
+		if (out->data[i] == '\n')
+			out->data[i] = ',';
+	}
+	if (r == 0) {
+		out->data[out->len - 1] = ']';
+		r = buf_adds(out, "\n");
+	}
+	if (r < 0)
+		out->len = len;
+	return r;
 }
 
 int rpc_notify(struct buf *out, const char *method, struct json_object *params)

@@ -41,9 +41,13 @@ struct rpc_message {
 	struct json_object *params; /* borrowed; an object, or NULL */
 	const char *method;	    /* borrowed; NULL: somebody's answer to us, which is nothing to act on */
 };
-/* Read one line. Returns 0, or the enum rpc_code of what it is instead, with words in @e; @ret->id is set where one
+#define RPC_BATCH_MAX 256
+#define RPC_BATCH     1
+/* Read one line. Returns RPC_BATCH for a list (of revision 2025-03-26; @ret->all is it, not empty, each to be given to
+ * rpc_take()), else 0, or the enum rpc_code of what it is instead, with words in @e; @ret->id is set where one
  * could be read. rpc_message_fini() is due in any case. */
 int rpc_parse(const char *line, size_t len, struct rpc_message *ret, struct err *e);
+int rpc_take(struct json_object *o, struct rpc_message *ret, struct err *e); /* the same; takes @o, never RPC_BATCH */
 void rpc_message_fini(struct rpc_message *m);
 /* Are these two the same id? */
 bool rpc_same_id(struct json_object *a, struct json_object *b);
@@ -51,6 +55,8 @@ bool rpc_same_id(struct json_object *a, struct json_object *b);
 /* Append a line to @out. @id NULL: null. Takes @result, @data, @params (NULL @result: -ENOMEM). -ENOMEM, -EFBIG. */
 int rpc_result(struct buf *out, struct json_object *id, struct json_object *result);
 int rpc_error(struct buf *out, struct json_object *id, enum rpc_code code, const char *words, struct json_object *data);
+/* Append what stands in @lines as the one line that answers a batch; nothing for none. */
+int rpc_list(struct buf *out, const struct buf *lines);
 int rpc_notify(struct buf *out, const char *method, struct json_object *params);
 
 #endif

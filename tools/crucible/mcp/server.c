@@ -39,6 +39,12 @@
 #define OUT_FULL    (4u * 1024 * 1024)	 /* above it no further request is read */
 #define PIECE	    65536
 
+/* Answers to a list of requests are one list. */
+struct batch {
+	struct buf text;
+	unsigned left; /* calls that are under way, and one while its requests are read */
+};
+
 struct server {
 	struct server_config config;
 	struct loop *loop;
@@ -46,6 +52,7 @@ struct server {
 	struct rpc_reader in;
 	struct out out;
 	struct call *calls;
+	struct batch *batch; /* the one whose requests are read, or answered; NULL: none */
 	loop_id in_id, out_id, resend, progress, deadline, again, idle;
 	bool paused; /* of reading */
 	bool ending;
@@ -80,12 +87,28 @@ static void on_out(void *arg, uint32_t events)
 	flush(s);
 }
 
-/* @r: of what appended to s->out. */
+/* Where an answer goes. */
+static struct buf *answers(struct server *s)
+{
+	return s->batch ? &s->batch->text : &s->out.text;
+}
+
+/* @r: of what appended to it. */
 static void sent(struct server *s, int r)
 {
 	if (r < 0)
 		s->out.broken = true;
-	flush(s);
+	if (!s->batch || r < 0)
+		flush(s);
+}
+
+static void leave_batch(struct server *s, struct batch *b)
+{
+	if (!b || --b->left)
+		return;
+	sent(s, rpc_list(&s->out.text, &b->text));
+	buf_fini(&b->text);
+	free(b);
 }
 
 /* -- calls --------------------------------------------------------------------------------------------------------- */
@@ -96,14 +119,16 @@ static void answer_call(struct server *s, struct call *c)
 	struct json_object *result = protocol_result(c->result, c->modern, !c->tool);
 	int r;
 
+	s->batch = c->batch;
 	c->result = NULL;
 	if (result)
-		r = rpc_result(&s->out.text, c->id, result);
+		r = rpc_result(answers(s), c->id, result);
 	else if (failed && !c->tool) /* a failure of a tool is a result */
-		r = rpc_error(&s->out.text, c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
+		r = rpc_error(answers(s), c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
 	else
-		r = rpc_error(&s->out.text, c->id, RPC_INTERNAL, "no memory", NULL);
+		r = rpc_error(answers(s), c->id, RPC_INTERNAL, "no memory", NULL);
 	sent(s, r);
+	s->batch = NULL;
 }
 
 static void give_back(void *arg)
@@ -127,6 +152,7 @@ static void done_call(struct pool_job *job)
 	}
 	if (!atomic_load(&c->cancelled))
 		answer_call(s, c);
+	leave_batch(s, c->batch);
 	call_free(c);
 	if (!s->calls && !s->idle)
 		loop_timer(s->loop, now_ns() + IDLE_MS * 1000000ull, give_back, s, &s->idle);
@@ -210,12 +236,12 @@ static void submit(struct server *s, const struct rpc_message *m, bool modern, c
 	int r;
 
 	if (find_call(s, m->id)) {
-		sent(s, rpc_error(&s->out.text, m->id, RPC_REQUEST, "id: a request with this id is under way", NULL));
+		sent(s, rpc_error(answers(s), m->id, RPC_REQUEST, "id: a request with this id is under way", NULL));
 		return;
 	}
 	c = call_new(m, tool, run);
 	if (!c) {
-		sent(s, rpc_error(&s->out.text, m->id, RPC_INTERNAL, "no memory", NULL));
+		sent(s, rpc_error(answers(s), m->id, RPC_INTERNAL, "no memory", NULL));
 		return;
 	}
 	c->modern = modern;
@@ -226,12 +252,15 @@ static void submit(struct server *s, const struct rpc_message *m, bool modern, c
 	r = pool_submit(s->pool, &c->job);
 	if (r < 0) {
 		call_free(c);
-		sent(s, rpc_error(&s->out.text, m->id, RPC_BUSY, "too many calls are under way: wait for one of them",
+		sent(s, rpc_error(answers(s), m->id, RPC_BUSY, "too many calls are under way: wait for one of them",
 				  NULL));
 		return;
 	}
 	c->next = s->calls;
 	s->calls = c;
+	c->batch = s->batch;
+	if (c->batch)
+		c->batch->left++;
 	if (c->progress) {
 		tell_progress(s, c);
 		if (!s->progress)
@@ -250,7 +279,7 @@ static void on_tool(struct server *s, const struct rpc_message *m, bool modern)
 		return;
 	}
 	snprintf(words, sizeof(words), name ? "there is no tool \"%.100s\"" : "name: missing", name);
-	sent(s, rpc_error(&s->out.text, m->id, RPC_PARAMS, words, NULL));
+	sent(s, rpc_error(answers(s), m->id, RPC_PARAMS, words, NULL));
 }
 
 static void on_request(struct server *s, const struct rpc_message *m)
@@ -262,7 +291,7 @@ static void on_request(struct server *s, const struct rpc_message *m)
 	int r = protocol_check(m->params, &modern, &data, &words);
 
 	if (r != 0)
-		return sent(s, rpc_error(&s->out.text, m->id, r, words.msg, data));
+		return sent(s, rpc_error(answers(s), m->id, r, words.msg, data));
 	if (!modern && !strcmp(m->method, "initialize"))
 		result = protocol_initialize(m->params, resources);
 	else if (!strcmp(m->method, "server/discover"))
@@ -283,13 +312,13 @@ static void on_request(struct server *s, const struct rpc_message *m)
 		char text[160];
 
 		snprintf(text, sizeof(text), "there is no method \"%.100s\"", m->method);
-		return sent(s, rpc_error(&s->out.text, m->id, RPC_METHOD, text, NULL));
+		return sent(s, rpc_error(answers(s), m->id, RPC_METHOD, text, NULL));
 	}
 	result = protocol_result(result, modern, true);
 	if (result)
-		sent(s, rpc_result(&s->out.text, m->id, result));
+		sent(s, rpc_result(answers(s), m->id, result));
 	else
-		sent(s, rpc_error(&s->out.text, m->id, RPC_INTERNAL, "no memory", NULL));
+		sent(s, rpc_error(answers(s), m->id, RPC_INTERNAL, "no memory", NULL));
 }
 
 static void on_notification(struct server *s, const struct rpc_message *m)
@@ -305,6 +334,38 @@ static void on_notification(struct server *s, const struct rpc_message *m)
 		cancel_call(s, c);
 }
 
+/* @r: of reading it. */
+static void on_message(struct server *s, const struct rpc_message *m, int r, const struct err *e)
+{
+	if (r != 0)
+		sent(s, rpc_error(answers(s), m->id, r, e->msg, NULL));
+	else if (m->method && m->id)
+		on_request(s, m);
+	else if (m->method)
+		on_notification(s, m);
+}
+
+static void on_batch(struct server *s, struct json_object *list)
+{
+	struct batch *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return sent(s, -ENOMEM);
+	buf_init(&b->text, OUT_MAX);
+	b->left = 1;
+	s->batch = b;
+	for (size_t i = 0; i < json_object_array_length(list) && !s->ending; i++) {
+		struct rpc_message m;
+		struct err e = { 0 };
+		int r = rpc_take(json_object_get(json_object_array_get_idx(list, i)), &m, &e);
+
+		on_message(s, &m, r, &e);
+		rpc_message_fini(&m);
+	}
+	s->batch = NULL;
+	leave_batch(s, b);
+}
+
 static void on_line(struct server *s, const char *line, size_t len)
 {
 	struct rpc_message m;
@@ -316,12 +377,10 @@ static void on_line(struct server *s, const char *line, size_t len)
 	if (!len)
 		return;
 	r = rpc_parse(line, len, &m, &e);
-	if (r != 0)
-		sent(s, rpc_error(&s->out.text, m.id, r, e.msg, NULL));
-	else if (m.method && m.id)
-		on_request(s, &m);
-	else if (m.method)
-		on_notification(s, &m);
+	if (r == RPC_BATCH)
+		on_batch(s, m.all);
+	else
+		on_message(s, &m, r, &e);
 	rpc_message_fini(&m);
 }
 
@@ -348,7 +407,7 @@ static void read_input(struct server *s)
 	}
 	while (!s->ending && (r = rpc_reader_line(&s->in, &line, &len)) != 0) {
 		if (r < 0)
-			sent(s, rpc_error(&s->out.text, NULL, RPC_PARSE, "a message is longer than 16 MiB", NULL));
+			sent(s, rpc_error(answers(s), NULL, RPC_PARSE, "a message is longer than 16 MiB", NULL));
 		else
 			on_line(s, line, len);
 	}
