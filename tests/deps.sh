@@ -9,7 +9,7 @@
 #                                   package may be built on a machine that will not run it
 #   tests/deps.sh list [GROUP]      print the names
 #
-# GROUP is build (what `make` needs; the default of check), run, test, bench or all (the default of install; without bench).
+# GROUP is build (what `make` needs; the default of check), run, test, bench, mcp or all (the default of install; without bench and mcp).
 # `make` runs `check` every time, so the usual case is two comparisons of time stamps and no other process.
 # shellcheck disable=SC2086 # lists of words are split on purpose
 # shellcheck disable=SC3013 # test -nt: dash and busybox have it, and it saves a process a build
@@ -22,6 +22,10 @@ run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-lin
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
 	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl nftables'
 
+# The MCP server against a client of the official SDK (tests/mcp). Debian's npm pulls some 300 packages, so `all` leaves it out;
+# a node from elsewhere, 20 or later, which brings npm along, does as well.
+mcp='nodejs npm'
+
 # What `make bench` compares with; nothing else needs them, and `all` leaves them out.
 bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio iproute2 nftables perl'
 
@@ -31,9 +35,10 @@ names() {
 	run) echo $run ;;
 	test) echo $test ;;
 	bench) echo $bench ;;
+	mcp) echo $mcp ;;
 	all) echo $build $run $test ;;
 	*)
-		echo "deps.sh: no such group: $1 (build, run, test, bench, all)" >&2
+		echo "deps.sh: no such group: $1 (build, run, test, bench, mcp, all)" >&2
 		exit 2
 		;;
 	esac
@@ -108,7 +113,7 @@ check-install) check run || true ;;
 install) install "${2:-all}" ;;
 list) names "${2:-all}" ;;
 *)
-	echo "usage: tests/deps.sh check|install|list [build|run|test|bench|all] | check-install" >&2
+	echo "usage: tests/deps.sh check|install|list [build|run|test|bench|mcp|all] | check-install" >&2
 	exit 2
 	;;
 esac

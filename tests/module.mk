@@ -56,6 +56,18 @@ check-e2e: all teststore $(B)/unit/fakefs ## end to end: the daemon, the mount a
 
 NET_UNIT := $(filter test_net% test_domain_net% test_launch_net test_agent_net,$(UNIT))
 NET_FUZZ := $(filter fuzz_net%,$(FUZZ))
+# The official SDK, as the lock says; a test that needs it skips where it is not there.
+MCP_SDK := tests/mcp/node_modules/.package-lock.json
+.PHONY: mcp-sdk
+mcp-sdk: $(MCP_SDK) ## fetch the SDK that tests/mcp speaks with (node 20, npm; 30 MB)
+$(MCP_SDK): tests/mcp/package.json tests/mcp/package-lock.json
+	$(Q)cd tests/mcp && npm ci --ignore-scripts --no-audit --no-fund
+
+.PHONY: check-mcp
+check-mcp: all teststore mcp-sdk $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, the SDK's client, what it costs
+	$(Q)$(RUNNER) -t 600 $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
+		$(wildcard tests/e2e/9[5-7]_*.sh) tests/mcp/cost.sh
+
 .PHONY: check-net
 check-net: all teststore $(addprefix $(B)/unit/,$(NET_UNIT)) $(addprefix $(B)/fuzz/,$(NET_FUZZ)) ## the network alone: units, corpora, and guests in namespaces that the tests make
 	$(Q)$(RUNNER) -t 300 $(addprefix $(B)/unit/,$(NET_UNIT)) $(foreach f,$(NET_FUZZ),$(B)/fuzz/$(f)::tests/fuzz/corpus/$(f)) \

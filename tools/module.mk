@@ -8,28 +8,37 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	libexec guestpath pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
-	doctor doctor_host doctor_tools doctor_daemon)
+	setup setup_clients doctor doctor_host doctor_tools doctor_daemon)
+
+LIBS += cruciblemcp
+cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
+	rpc out worker schema guard tools exec sandbox files wait snapshot resources protocol server serve)
 
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c
-crucible_LIBS := cruciblecli agentproto base
-crucible_PKGS := json-c libarchive
+crucible_LIBS := cruciblecli cruciblemcp agentproto base
+crucible_PKGS := json-c libarchive libcrypto
 crucible_DIR := bin
 
 -include tools/profile/profile.mk
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs mcp)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
-$(1)_LIBS := cruciblecli agentproto base
-$(1)_PKGS := json-c libarchive
+$(1)_LIBS := cruciblecli cruciblemcp agentproto base
+$(1)_PKGS := json-c libarchive libcrypto
 endef
 $(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))
 
 FUZZ += fuzz_crucible_guest
 fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
-fuzz_crucible_guest_LIBS := cruciblecli agentproto base
-fuzz_crucible_guest_PKGS := json-c libarchive
+fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_crucible_guest_PKGS := json-c libarchive libcrypto
+
+FUZZ += fuzz_mcp_rpc
+fuzz_mcp_rpc_SRCS := tests/fuzz/fuzz_mcp_rpc.c
+fuzz_mcp_rpc_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_mcp_rpc_PKGS := json-c libarchive libcrypto

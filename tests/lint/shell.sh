@@ -8,8 +8,8 @@ command -v shellcheck >/dev/null || { echo "skip: shellcheck is not installed" >
 
 mapfile -t scripts < <(
 	{
-		grep -rlE --exclude-dir=build --exclude-dir=cache --exclude-dir=.git '^#!/(usr/)?bin/(env )?(ba|da)?sh' .ci base tests tools examples docs 2>/dev/null
-		find tests tools examples -name '*.sh'
+		grep -rlE --exclude-dir=build --exclude-dir=cache --exclude-dir=.git --exclude-dir=node_modules '^#!/(usr/)?bin/(env )?(ba|da)?sh' .ci base tests tools examples docs 2>/dev/null
+		find tests tools examples -name '*.sh' -not -path '*/node_modules/*'
 	} | sort -u | xargs grep -LE '^#!.*(python|awk)'
 )
 echo "${#scripts[@]} scripts"

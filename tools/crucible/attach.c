@@ -228,7 +228,7 @@ static void kill_command(struct loop_state *s, struct record *ret)
 
 int attach_run(struct slot *t, const struct attach *a, struct record *ret, int *ret_signal, struct err *e)
 {
-	static const int ours[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT };
+	static const int ours[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGWINCH, SIGTSTP, SIGCONT };
 	struct loop_state s = {
 		.slot = t, .a = a, .out.from = -1, .err.from = -1, .in.to = -1, .wait = -1, .signals = -1
 	};

@@ -22,7 +22,8 @@ struct attach {
 };
 
 /* Run the loop until the command's record is there and its output passed on. *ret_signal: the signal that made us end
- * it (SIGINT, SIGTERM, SIGHUP), 0 when it ended by itself; then, too, @ret is filled where there is a record (text
+ * it (SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGUSR1 to this thread is how
+ * another one cancels it), 0 when it ended by itself; then, too, @ret is filled where there is a record (text
  * NULL: there is none). Blocks. Errors: -EPIPE our output is closed (the command is killed); -ENOENT the sandbox was
  * removed; -ENOTCONN the daemon has gone; -ECANCELED "~."; those of read and write, with words. */
 int attach_run(struct slot *t, const struct attach *a, struct record *ret, int *ret_signal, struct err *e);

@@ -15,9 +15,10 @@
 struct cli {
 	const struct command *cmd;
 	struct args args;
-	bool json;	    /* -o json */
-	struct mount mount; /* open for those with COMMAND_MOUNT; else fd -1 */
-	struct err err;	    /* words for a failure, without "crucible: " */
+	bool json;		     /* -o json */
+	struct mount mount;	     /* open for those with COMMAND_MOUNT; else fd -1 */
+	struct json_object **answer; /* what -o json prints goes here instead; NULL: to standard output. One value */
+	struct err err;		     /* words for a failure, without "crucible: " */
 };
 
 /* Returns the exit code (0..255), or -errno with words in c->err: main prints them and exits with 1. -EPIPE: standard
@@ -59,12 +60,14 @@ void help_command(const struct command *cmd);
 void help_group(const char *group);
 void help_all(void);
 
-/* Print one value for -o json: compact, one line. Takes @o; NULL is -ENOMEM. Returns 0 or -errno with words. */
+/* Print one value for -o json: compact, one line; or hand it over as c->answer. Takes @o; NULL is -ENOMEM. Returns 0 or
+ * -errno with words. */
 int print_json(struct cli *c, struct json_object *o);
 
-command_fn cmd_cp, cmd_daemon, cmd_doctor, cmd_events, cmd_fork, cmd_help, cmd_logs, cmd_profile_build, cmd_profile_ls,
-	cmd_run, cmd_sandbox_create, cmd_sandbox_exec, cmd_sandbox_inspect, cmd_sandbox_ls, cmd_sandbox_rm, cmd_shell,
-	cmd_snapshot_create, cmd_snapshot_diff, cmd_snapshot_inspect, cmd_snapshot_ls, cmd_snapshot_rm,
-	cmd_snapshot_verify, cmd_stop, cmd_store_gc, cmd_store_stat, cmd_store_verify, cmd_version;
+command_fn cmd_cp, cmd_daemon, cmd_doctor, cmd_events, cmd_fork, cmd_help, cmd_logs, cmd_mcp_serve, cmd_profile_build,
+	cmd_profile_ls, cmd_run, cmd_sandbox_create, cmd_sandbox_exec, cmd_sandbox_inspect, cmd_sandbox_ls,
+	cmd_sandbox_rm, cmd_setup, cmd_shell, cmd_snapshot_create, cmd_snapshot_diff, cmd_snapshot_inspect,
+	cmd_snapshot_ls, cmd_snapshot_rm, cmd_snapshot_verify, cmd_stop, cmd_store_gc, cmd_store_stat, cmd_store_verify,
+	cmd_version;
 
 #endif

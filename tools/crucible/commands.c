@@ -233,6 +233,28 @@ const struct command commands[] = {
 		.opts = { OPT_FOLLOW, OPT_SINCE },
 	},
 	{
+		.name = "mcp serve",
+		.words = "",
+		.summary = "serve the tree to an agent's program: MCP on standard input and output",
+		.details =
+			"Each tool is a few file operations on the mount, done as the caller. The options are limits that the agent\n"
+			"cannot widen. It ends with its input; what runs then is cancelled.",
+		.run = cmd_mcp_serve,
+		.opts = { OPT_DEFAULT_PROFILE, OPT_ALLOW_PROFILES, OPT_NET_ALLOW_MAX, OPT_MAX_SANDBOXES, OPT_MAX_FORK,
+			  OPT_MAX_TIMEOUT, OPT_TOOLS, OPT_DENY_TOOLS },
+	},
+	{
+		.name = "setup",
+		.words = "",
+		.summary = "say how an agent's program is told of `mcp serve`",
+		.details =
+			"First a command is run in a sandbox. Then the block for each program's own file is printed, or with --write\n"
+			"merged into it: for Claude Code and VS Code into that of the current directory, else into the user's. The\n"
+			"last line is `ready`, `degraded` or `not ready` (exit code 1).",
+		.run = cmd_setup,
+		.opts = { OPT_CLIENT, OPT_WRITE },
+	},
+	{
 		.name = "profile ls",
 		.words = "",
 		.summary = "list the root file systems to start from",

@@ -42,6 +42,9 @@ check_fn check_daemon, check_store, check_trial, check_profiles, check_degraded,
 void find(struct finding *f, enum level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void mend(struct finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Make a sandbox below @root, run `true` in it, remove it. Blocks. Errors: whatever kept it from ending with 0. */
+int run_true(int root, struct err *e);
+
 /* Append @word to the list @text, a blank between; what does not fit is left out. */
 void list_word(char *text, size_t cap, const char *word);
 

@@ -139,7 +139,7 @@ void check_degraded(struct doctor *d, struct finding *f)
 }
 
 /* `tiny` boots fastest; any other does too. */
-static int run_true(struct doctor *d, struct err *e)
+int run_true(int root, struct err *e)
 {
 	static const char *const argv[] = { "true", NULL };
 	struct slot t = SLOT_NONE;
@@ -147,10 +147,10 @@ static int run_true(struct doctor *d, struct err *e)
 	struct err ignored = { 0 };
 	int signo = 0, r;
 
-	r = sbx_make(d->mount.fd, NULL, "doctor-", true, &s, e);
+	r = sbx_make(root, NULL, "doctor-", true, &s, e);
 	if (r < 0)
 		return r;
-	if (faccessat(d->mount.fd, "profiles/tiny", F_OK, 0) == 0)
+	if (faccessat(root, "profiles/tiny", F_OK, 0) == 0)
 		r = tree_set(s.dir, "from", "profile:tiny", e);
 	if (r == 0)
 		r = execute_captured(&s, argv, &t, &signo, e);
@@ -170,7 +170,7 @@ void check_deep(struct doctor *d, struct finding *f)
 		find(f, LEVEL_BAD, "no daemon: nothing could be booted");
 		return;
 	}
-	r = run_true(d, &e);
+	r = run_true(d->mount.fd, &e);
 	if (r < 0)
 		find(f, LEVEL_BAD, "%s", e.msg);
 	else

@@ -38,6 +38,14 @@ static int conclude(struct cli *c, const struct record *rec, const struct attach
 	const char *words;
 	int code = record_exit_code(rec, &words);
 
+	if (c->answer) {
+		struct json_object *o = NULL;
+		int r = json_parse(rec->text, strlen(rec->text), &o, &c->err);
+
+		if (r == 0)
+			r = print_json(c, o);
+		return r < 0 ? r : code;
+	}
 	if (c->json) {
 		if (printf("%s\n", rec->text) < 0)
 			return errno == EPIPE ? -EPIPE
@@ -90,6 +98,8 @@ int execute(struct cli *c, struct sbx *s, const struct execute *x)
 	};
 	struct request q = {
 		.argv = x->argv,
+		.script = x->script,
+		.input = x->text,
 		.env = &args->texts[OPT_ENV],
 		.term = our_tty ? getenv("TERM") : NULL,
 		.cwd = args->text[OPT_CWD],

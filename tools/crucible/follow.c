@@ -10,6 +10,18 @@
 #define LINE_MAX_BYTES (4u * 1024 * 1024)
 #define READ_BYTES     (64u * 1024)
 
+static _Thread_local const atomic_bool *cancel_flag;
+
+void follow_cancel_by(const atomic_bool *flag)
+{
+	cancel_flag = flag;
+}
+
+bool follow_is_cancelled(void)
+{
+	return cancel_flag && atomic_load(cancel_flag);
+}
+
 int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved)
 {
 	size_t skip = 0;

@@ -6,6 +6,7 @@
 #define CRUCIBLE_TOOLS_FOLLOW_H
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
@@ -23,6 +24,11 @@ struct follow {		/* all zero at the start */
  * was not asked about in a round of sleep has 0. Blocks. Returns 0 or -errno of poll (EINTR counts as a return with
  * nothing ready). */
 int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved);
+
+/* Of a thread whose waits another one may cancel: it sets *@flag and then sends a signal that interrupts poll(2). Until
+ * this is called with NULL the flag must live. Those who wait ask follow_is_cancelled() after each follow_wait(). */
+void follow_cancel_by(const atomic_bool *flag);
+bool follow_is_cancelled(void);
 
 #define FOLLOW_REPLACED 0x10000 /* of follow_lines(): the file was begun anew, open it again */
 

@@ -12,17 +12,12 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "tools/crucible/command.h"
+#include "tools/crucible/fork.h"
 #include "tools/crucible/sbx.h"
 #include "tools/crucible/snapshot.h"
 #include "tools/crucible/tree.h"
 
-#define FORKS_MAX  256 /* of one batch */
 #define NAME_TRIES 16
-
-struct batch {
-	char names[FORKS_MAX][SBX_ID_MAX + 1];
-	size_t n;
-};
 
 #define NUMBERS_MAX 8192 /* more than there can be sandboxes */
 
@@ -48,23 +43,22 @@ static int look_at_name(void *arg, int parent, const char *name)
 	return 0;
 }
 
-/* The next free ones, as the tree does it. */
-static int number(struct cli *c, const char *id, size_t n, struct batch *b)
+int fork_number(int root, const char *id, size_t n, struct fork_batch *ret, struct err *e)
 {
 	struct numbers x = { .id = id };
-	int r = tree_list(c->mount.fd, "run", look_at_name, &x);
+	int r = tree_list(root, "run", look_at_name, &x);
 
 	if (r < 0)
-		return err_set(&c->err, r, "run: %s", strerror(-r));
-	b->n = 0;
-	for (unsigned v = 1; b->n < n && v <= NUMBERS_MAX; v++) {
+		return err_set(e, r, "run: %s", strerror(-r));
+	ret->n = 0;
+	for (unsigned v = 1; ret->n < n && v <= NUMBERS_MAX; v++) {
 		if (!x.taken[v])
-			snprintf(b->names[b->n++], sizeof(b->names[0]), "%s-%u", id, v);
+			snprintf(ret->names[ret->n++], sizeof(ret->names[0]), "%s-%u", id, v);
 	}
-	return b->n == n ? 0 : err_set(&c->err, -EDQUOT, "there are too many forks of \"%s\"", id);
+	return ret->n == n ? 0 : err_set(e, -EDQUOT, "there are too many forks of \"%s\"", id);
 }
 
-static int take_names(struct cli *c, struct batch *b)
+static int take_names(struct cli *c, struct fork_batch *b)
 {
 	const struct args_texts *names = &c->args.texts[OPT_NAMES];
 
@@ -84,7 +78,7 @@ static int take_names(struct cli *c, struct batch *b)
 }
 
 /* One write: all of them, or none. Blocks until they answer. */
-static int make(struct cli *c, struct snapshot *s, const struct batch *b)
+static int make(struct cli *c, struct snapshot *s, const struct fork_batch *b)
 {
 	struct err words = { 0 };
 	struct buf text;
@@ -105,7 +99,7 @@ static int make(struct cli *c, struct snapshot *s, const struct batch *b)
 	return r;
 }
 
-static int print(struct cli *c, const struct batch *b)
+static int print(struct cli *c, const struct fork_batch *b)
 {
 	AUTO_JSON *all = json_object_new_array();
 
@@ -132,7 +126,7 @@ int cmd_fork(struct cli *c)
 	const struct args *a = &c->args;
 	uint64_t n = a->given[OPT_FORKS] ? a->number[OPT_FORKS] : 1;
 	bool numbered = !a->given[OPT_NAMES];
-	struct batch b = { 0 };
+	struct fork_batch b = { 0 };
 	struct snapshot s;
 	int r;
 
@@ -145,7 +139,7 @@ int cmd_fork(struct cli *c)
 		return r;
 	for (int tries = 0; tries < NAME_TRIES; tries++) {
 		if (numbered)
-			r = number(c, s.id, n, &b);
+			r = fork_number(c->mount.fd, s.id, n, &b, &c->err);
 		if (r == 0)
 			r = make(c, &s, &b);
 		if (r != -EEXIST || !numbered)

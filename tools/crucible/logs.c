@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "tools/crucible/command.h"
 #include "tools/crucible/follow.h"
+#include "tools/crucible/logs.h"
 #include "tools/crucible/printable.h"
 #include "tools/crucible/sbx.h"
 #include "tools/crucible/tree.h"
@@ -22,13 +23,16 @@ struct journal {
 	bool one_sandbox;   /* its end is the log's end */
 };
 
-static bool is_wanted(const struct journal *j, const char *event, uint64_t seq)
+bool logs_is_of(const char *event, const char *source)
 {
 	bool exec = !strncmp(event, "exec", 4);
 
-	if (seq && seq <= j->since)
-		return false;
-	return !strcmp(j->source, "all") || exec == !strcmp(j->source, "exec");
+	return !strcmp(source, "all") || exec == !strcmp(source, "exec");
+}
+
+static bool is_wanted(const struct journal *j, const char *event, uint64_t seq)
+{
+	return !(seq && seq <= j->since) && logs_is_of(event, j->source);
 }
 
 /* "2026-01-31T12:00:00.123Z  exec_done  a  exec=1 exit_code=0": what every record has, then what this one has. */
@@ -132,8 +136,7 @@ int cmd_events(struct cli *c)
 	return r < 0 && !c->err.code ? err_set(&c->err, r, "events.jsonl: %s", strerror(-r)) : r;
 }
 
-/* A living sandbox's, else that of the last one of this name, else by uuid. */
-static int open_log(int root, const char *id)
+int logs_open(int root, const char *id)
 {
 	static const struct {
 		const char *before, *after;
@@ -155,7 +158,7 @@ int cmd_logs(struct cli *c)
 	int r = sbx_id_check(id, &c->err);
 
 	if (r == 0)
-		r = run(&j, open_log, id, id);
+		r = run(&j, logs_open, id, id);
 	if (r == 0 || r == -EPIPE || c->err.code)
 		return r;
 	switch (r) {

@@ -9,8 +9,14 @@
 
 int print_json(struct cli *c, struct json_object *o)
 {
-	char *text = o ? strdup(json_line(o)) : NULL;
+	char *text;
 
+	if (o && c->answer) {
+		json_object_put(*c->answer);
+		*c->answer = o;
+		return 0;
+	}
+	text = o ? strdup(json_line(o)) : NULL;
 	json_object_put(o);
 	if (!text)
 		return err_set(&c->err, -ENOMEM, "no memory");

@@ -118,9 +118,9 @@ int request_format(const struct request *q, struct buf *out, struct err *e)
 
 	if (!o)
 		return err_set(e, -ENOMEM, "no memory");
-	if (!q->argv || !q->argv[0])
+	if (q->script ? !*q->script : !q->argv || !q->argv[0])
 		return err_set(e, -EINVAL, "the command is empty");
-	r = put_argv(o, q->argv, e);
+	r = q->script ? put_text(o, "script", q->script, e) : put_argv(o, q->argv, e);
 	if (r == 0)
 		r = put_env(o, q, e);
 	if (r == 0 && q->cwd)
@@ -134,7 +134,7 @@ int request_format(const struct request *q, struct buf *out, struct err *e)
 		r = put(o, "timeout_s", json_object_new_double_s((double)q->timeout_ms / 1000, seconds), e);
 	}
 	if (r == 0 && q->no_stdin)
-		r = put_text(o, "stdin", "", e);
+		r = put_text(o, "stdin", q->input ?: "", e);
 	if (r == 0 && q->output_mib)
 		r = put(o, "output_mib", json_object_new_int64(q->output_mib), e);
 	if (r == 0 && q->tty)

@@ -2,30 +2,11 @@
 /* crucible run: a sandbox for one command. The sandbox hangs on its `lease`, which we hold open: however we end, it is
  * destroyed. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "tools/crucible/command.h"
 #include "tools/crucible/execute.h"
 #include "tools/crucible/sbx.h"
-#include "tools/crucible/tree.h"
-
-#define LIFETIME_SPARE_S 60 /* beyond the command's own deadline: boot, and passing the output on */
-
-/* The sandbox must live as long as its command may. */
-static int stretch_lifetime(struct sbx *s, uint64_t timeout_ms, struct err *e)
-{
-	uint64_t want_s = timeout_ms / 1000 + LIFETIME_SPARE_S;
-	char text[32];
-	int r = tree_word(s->dir, "limits/timeout_s", text, sizeof(text));
-
-	if (r < 0)
-		return err_set(e, r, "sandbox \"%s\": limits/timeout_s cannot be read", s->id);
-	if (strtoull(text, NULL, 10) == 0 || strtoull(text, NULL, 10) >= want_s)
-		return 0;
-	snprintf(text, sizeof(text), "%llu", (unsigned long long)want_s);
-	return tree_set(s->dir, "limits/timeout_s", text, e);
-}
 
 int cmd_run(struct cli *c)
 {
@@ -45,7 +26,7 @@ int cmd_run(struct cli *c)
 		return r;
 	r = sbx_set_up(&s, a, &c->err);
 	if (r == 0 && a->given[OPT_TIMEOUT])
-		r = stretch_lifetime(&s, a->number[OPT_TIMEOUT], &c->err);
+		r = sbx_stretch(&s, a->number[OPT_TIMEOUT], &c->err);
 	if (r == 0)
 		r = execute(c, &s, &x);
 	if (a->given[OPT_KEEP])

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -19,6 +20,8 @@
 
 #define ENV_TEXT_MAX  (1024u * 1024)
 #define LIST_TEXT_MAX (64u * 1024)
+
+#define LIFETIME_SPARE_S 60 /* beyond the command's own deadline: boot, and passing the output on */
 
 int sbx_id_check(const char *id, struct err *e)
 {
@@ -246,8 +249,26 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e)
 	if (r == 0)
 		r = set_list(s, "net/ports", "publish", &a->texts[OPT_PUBLISH], e);
 	if (r == 0 && a->given[OPT_LIFETIME])
-		r = set_number(s, "limits/timeout_s", (a->number[OPT_LIFETIME] + 999) / 1000, e);
+		r = sbx_limit_lifetime(s, a->number[OPT_LIFETIME], e);
 	return r;
+}
+
+int sbx_limit_lifetime(struct sbx *s, uint64_t ms, struct err *e)
+{
+	return set_number(s, "limits/timeout_s", (ms + 999) / 1000, e);
+}
+
+int sbx_stretch(struct sbx *s, uint64_t timeout_ms, struct err *e)
+{
+	uint64_t want_s = timeout_ms / 1000 + LIFETIME_SPARE_S;
+	char text[32];
+	int r = tree_word(s->dir, "limits/timeout_s", text, sizeof(text));
+
+	if (r < 0)
+		return err_set(e, r, "sandbox \"%s\": limits/timeout_s cannot be read", s->id);
+	if (strtoull(text, NULL, 10) == 0 || strtoull(text, NULL, 10) >= want_s)
+		return 0;
+	return set_number(s, "limits/timeout_s", want_s, e);
 }
 
 int sbx_remove_id(int root, const char *id, struct err *e)
@@ -301,6 +322,8 @@ int sbx_await(struct sbx *s, const char *word, unsigned timeout_ms, struct err *
 		r = follow_wait(&f, &p, 1, 1, moved);
 		if (r < 0)
 			return err_set(e, r, "poll: %s", strerror(-r));
+		if (follow_is_cancelled())
+			return err_set(e, -EINTR, "%s: no longer waited for", s->id);
 	}
 }
 

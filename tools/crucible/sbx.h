@@ -37,6 +37,13 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e);
  * cannot hold a newline. Errors: -EINVAL, -E2BIG, those of the write. */
 int sbx_set_env(struct sbx *s, const struct args_texts *env, struct err *e);
 
+/* Have it live as long as a command of @timeout_ms may run in it, and a little more, unless it does. Errors: of reading
+ * and writing limits/timeout_s. */
+int sbx_stretch(struct sbx *s, uint64_t timeout_ms, struct err *e);
+
+/* Have it end after @ms, from its start on. Errors: of the write. */
+int sbx_limit_lifetime(struct sbx *s, uint64_t ms, struct err *e);
+
 /* rmdir. An @s that is gone is no error. */
 int sbx_remove(struct sbx *s, struct err *e);
 /* By name, without opening it: works for a sandbox whose directory one may not enter. -ENOENT, -EPERM, -EACCES. */

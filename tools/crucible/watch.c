@@ -26,6 +26,8 @@ int watch_wait(struct watch *w, struct err *e)
 	w->moved = false;
 	while (w->events >= 0 && read(w->events, rest, sizeof(rest)) > 0)
 		w->moved = true;
+	if (follow_is_cancelled())
+		return err_set(e, -EINTR, "interrupted");
 	return r < 0 ? err_set(e, r, "poll: %s", strerror(-r)) : 0;
 }
 

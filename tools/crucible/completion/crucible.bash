@@ -50,6 +50,10 @@ _crucible_options() { # COMMAND
 	logs) _crucible_words "$common --follow --source" ;;
 	events) _crucible_words "$common --follow --since" ;;
 	'profile build') _crucible_words "$common --store --profiles --size --force --verbose" ;;
+	'mcp serve')
+		_crucible_words "$common --default-profile --allow-profiles --net-allow-max --max-sandboxes --max-fork --max-timeout --tools --deny-tools"
+		;;
+	setup) _crucible_words "$common --client --write" ;;
 	doctor) _crucible_words "$common --json --deep --store" ;;
 	*) _crucible_words "$common" ;;
 	esac
@@ -57,7 +61,7 @@ _crucible_options() { # COMMAND
 
 _crucible() {
 	local cur prev command='' i word
-	local commands='daemon run sandbox stop shell cp snapshot fork store logs events profile doctor version help rm delete'
+	local commands='daemon run sandbox stop shell cp snapshot fork store logs events mcp setup profile doctor version help rm delete'
 
 	COMPREPLY=()
 	cur=${COMP_WORDS[COMP_CWORD]}
@@ -73,7 +77,7 @@ _crucible() {
 		*)
 			if [[ -z $command ]]; then
 				command=$word
-			elif [[ $command == sandbox || $command == profile || $command == snapshot || $command == store ]]; then
+			elif [[ $command == sandbox || $command == profile || $command == snapshot || $command == store || $command == mcp ]]; then
 				command+=" $word"
 			fi
 			;;
@@ -90,7 +94,7 @@ _crucible() {
 		_crucible_words table json
 		return
 		;;
-	--profile)
+	--profile | --default-profile)
 		_crucible_words "$(_crucible_names profiles)"
 		return
 		;;
@@ -102,11 +106,15 @@ _crucible() {
 		_crucible_words exec service all
 		return
 		;;
+	--client)
+		_crucible_words claude claude-desktop cursor vscode zed
+		return
+		;;
 	--log-level)
 		_crucible_words err warn info debug
 		return
 		;;
-	--from | --vcpus | --memory | --disk | --net-allow | --publish | -p | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set)
+	--from | --vcpus | --memory | --disk | --net-allow | --publish | -p | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set | --allow-profiles | --net-allow-max | --max-sandboxes | --max-fork | --max-timeout | --tools | --deny-tools)
 		return
 		;;
 	esac
@@ -119,6 +127,7 @@ _crucible() {
 	sandbox) _crucible_words create ls inspect exec rm ;;
 	profile) _crucible_words ls build ;;
 	snapshot) _crucible_words create ls inspect diff verify rm ;;
+	mcp) _crucible_words serve ;;
 	store) _crucible_words stat verify gc ;;
 	help) _crucible_words "$commands" ;;
 	'sandbox inspect' | 'sandbox exec' | 'sandbox rm' | 'snapshot create' | stop | shell | logs) _crucible_words "$(_crucible_names run)" ;;

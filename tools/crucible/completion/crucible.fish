@@ -28,7 +28,7 @@ function __crucible_command
         set -e words[1]
     end
     switch "$found[1]"
-        case sandbox profile snapshot store
+        case sandbox profile snapshot store mcp
             echo "$found[1..2]"
         case rm delete
             echo 'sandbox rm'
@@ -57,6 +57,8 @@ complete -c crucible -n '__crucible_is ""' -a fork -d 'make sandboxes that go on
 complete -c crucible -n '__crucible_is ""' -a store -d 'stat, verify, gc'
 complete -c crucible -n '__crucible_is ""' -a logs -d 'what happened to a sandbox'
 complete -c crucible -n '__crucible_is ""' -a events -d 'what happened'
+complete -c crucible -n '__crucible_is ""' -a mcp -d 'serve'
+complete -c crucible -n '__crucible_is ""' -a setup -d 'tell an agent\'s program of it'
 complete -c crucible -n '__crucible_is ""' -a profile -d 'ls, build'
 complete -c crucible -n '__crucible_is ""' -a doctor -d 'what this host can do'
 complete -c crucible -n '__crucible_is ""' -a version -d 'print the version'
@@ -66,6 +68,7 @@ complete -c crucible -n '__crucible_is sandbox "sandbox "' -a 'create ls inspect
 complete -c crucible -n '__crucible_is profile "profile "' -a 'ls build'
 complete -c crucible -n '__crucible_is snapshot "snapshot "' -a 'create ls inspect diff verify rm'
 complete -c crucible -n '__crucible_is store "store "' -a 'stat verify gc'
+complete -c crucible -n '__crucible_is mcp "mcp "' -a serve
 complete -c crucible -n '__crucible_is "snapshot inspect" "snapshot diff" "snapshot verify" "snapshot rm" fork' -a '(__crucible_names snapshots)'
 complete -c crucible -n '__crucible_is "sandbox inspect" "sandbox exec" "sandbox rm" "snapshot create" stop shell logs' -a '(__crucible_names run)'
 complete -c crucible -n '__crucible_is cp' -F -a '(__crucible_names run | string replace -r "\$" ":/")'
@@ -111,3 +114,14 @@ complete -c crucible -n '__crucible_is "profile build"' -s f -l force -d 'build 
 complete -c crucible -n '__crucible_is "profile build"' -s v -l verbose -d 'show what the tools print'
 complete -c crucible -n '__crucible_is doctor' -l json -d 'as JSON'
 complete -c crucible -n '__crucible_is doctor' -l deep -d 'also boot a sandbox'
+
+complete -c crucible -n '__crucible_is "mcp serve"' -l default-profile -xa '(__crucible_names profiles)' -d 'where nothing is named'
+complete -c crucible -n '__crucible_is "mcp serve"' -l allow-profiles -x -d 'only these profiles'
+complete -c crucible -n '__crucible_is "mcp serve"' -l net-allow-max -x -d 'the most that may be reached'
+complete -c crucible -n '__crucible_is "mcp serve"' -l max-sandboxes -x -d 'sandboxes at once'
+complete -c crucible -n '__crucible_is "mcp serve"' -l max-fork -x -d 'forks of one call'
+complete -c crucible -n '__crucible_is "mcp serve"' -l max-timeout -x -d 'the longest time'
+complete -c crucible -n '__crucible_is "mcp serve"' -l tools -x -d 'only these tools'
+complete -c crucible -n '__crucible_is "mcp serve"' -l deny-tools -x -d 'not these tools'
+complete -c crucible -n '__crucible_is setup' -l client -xa 'claude claude-desktop cursor vscode zed' -d 'only this program'
+complete -c crucible -n '__crucible_is setup' -l write -d 'merge it into the file'

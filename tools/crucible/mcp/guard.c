@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/crucible/mcp/guard.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "tools/crucible/tree.h"
+
+int guard_init(struct guard *g, const struct args *flags, struct err *e)
+{
+	*g = (struct guard){ .args = flags };
+	pthread_mutex_init(&g->lock, NULL);
+	g->pending = calloc(GUARD_PENDING_MAX, sizeof(*g->pending));
+	return g->pending ? 0 : err_set(e, -ENOMEM, "no memory");
+}
+
+void guard_fini(struct guard *g)
+{
+	free(g->pending);
+	g->pending = NULL;
+	pthread_mutex_destroy(&g->lock);
+}
+
+/* Call @fn for each word of "a, b"; true when it returned true for one. */
+static bool any_word(const char *list, bool (*fn)(const char *word, size_t len, const char *arg), const char *arg)
+{
+	while (list && *list) {
+		size_t len;
+
+		list += strspn(list, ", \t");
+		len = strcspn(list, ", \t");
+		if (len && fn(list, len, arg))
+			return true;
+		list += len;
+	}
+	return false;
+}
+
+static bool is_word(const char *word, size_t len, const char *arg)
+{
+	return strlen(arg) == len && !memcmp(word, arg, len);
+}
+
+bool guard_lists(const char *list, const char *word)
+{
+	return any_word(list, is_word, word);
+}
+
+bool guard_permits_tool(const struct guard *g, const char *name)
+{
+	if (g->args->given[OPT_TOOLS] && !guard_lists(g->args->text[OPT_TOOLS], name))
+		return false;
+	return !guard_lists(g->args->text[OPT_DENY_TOOLS], name);
+}
+
+/* The first permitted one serves where none is named. */
+static const char *default_profile(const struct guard *g, char out[SBX_ID_MAX + 1])
+{
+	const char *list = g->args->text[OPT_ALLOW_PROFILES];
+	size_t len;
+
+	if (g->args->given[OPT_DEFAULT_PROFILE])
+		return g->args->text[OPT_DEFAULT_PROFILE];
+	if (!list)
+		return NULL;
+	list += strspn(list, ", \t");
+	len = strcspn(list, ", \t");
+	if (len > SBX_ID_MAX)
+		len = SBX_ID_MAX;
+	memcpy(out, list, len);
+	out[len] = '\0';
+	return out;
+}
+
+int guard_origin(const struct guard *g, struct args *a, struct err *e)
+{
+	const char *list = g->args->text[OPT_ALLOW_PROFILES], *profile;
+	static _Thread_local char first[SBX_ID_MAX + 1]; /* @a borrows it for the time of the call */
+
+	if (list && a->given[OPT_FROM])
+		return err_set(e, -EPERM, "image: the operator permits profiles only: %s", list);
+	if (!a->given[OPT_PROFILE] && !a->given[OPT_FROM] && !a->given[OPT_SNAPSHOT]) {
+		profile = default_profile(g, first);
+		a->given[OPT_PROFILE] = profile != NULL;
+		a->text[OPT_PROFILE] = profile;
+	}
+	if (list && a->given[OPT_PROFILE] && !guard_lists(list, a->text[OPT_PROFILE]))
+		return err_set(e, -EPERM, "profile: \"%s\" is not permitted; the operator permits: %s",
+			       a->text[OPT_PROFILE], list);
+	return 0;
+}
+
+/* "host" permits "host" and "host:443"; "*.d" permits "a.d", "*.a.d" and these with a port; all else only itself. */
+static bool permits_host(const char *word, size_t len, const char *line)
+{
+	size_t n = strlen(line), host = strcspn(line, ":");
+
+	if (len == n && !strncasecmp(word, line, n))
+		return true;
+	/* An address with colons, a port behind the permitted name: only as it stands. */
+	if (memchr(word, ':', len) || (line[host] && strchr(line + host + 1, ':')))
+		return false;
+	if (line[host] && (!line[host + 1] || line[host + 1 + strspn(line + host + 1, "0123456789")]))
+		return false;
+	if (word[0] == '*' && len > 2 && word[1] == '.')
+		return host > len - 1 && !strncasecmp(line + host - (len - 1), word + 1, len - 1);
+	return line[host] && host == len && !strncasecmp(word, line, len);
+}
+
+static bool is_blank(const char *list)
+{
+	return !list[strspn(list, ", \t")];
+}
+
+int guard_publish(const struct guard *g, const struct args_texts *ports, struct err *e)
+{
+	if (ports->n && g->args->given[OPT_NET_ALLOW_MAX] && is_blank(g->args->text[OPT_NET_ALLOW_MAX]))
+		return err_set(e, -EPERM, "publish: the operator permits no network");
+	return 0;
+}
+
+static int check_host(const struct guard *g, const char *line, struct err *e)
+{
+	const char *list = g->args->text[OPT_NET_ALLOW_MAX];
+
+	if (!g->args->given[OPT_NET_ALLOW_MAX] || any_word(list, permits_host, line))
+		return 0;
+	return err_set(e, -EPERM, "net_allow: \"%s\" is not permitted; the operator permits: %s", line,
+		       is_blank(list) ? "no network" : list);
+}
+
+int guard_net(const struct guard *g, const struct args_texts *lines, struct err *e)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < lines->n && r == 0; i++)
+		r = check_host(g, lines->v[i], e);
+	return r;
+}
+
+int guard_net_of(const struct guard *g, int dir, struct err *e)
+{
+	AUTO_FREE char *text = NULL;
+	char *line, *rest;
+	int r;
+
+	if (!g->args->given[OPT_NET_ALLOW_MAX])
+		return 0;
+	r = tree_read(dir, "net/allow", &text, NULL);
+	if (r < 0)
+		return err_set(e, r, "net/allow: %s", strerror(-r));
+	for (line = strtok_r(text, "\n", &rest); line && r == 0; line = strtok_r(NULL, "\n", &rest))
+		r = check_host(g, line, e);
+	return r;
+}
+
+uint64_t guard_timeout_ms(const struct guard *g, uint64_t ms)
+{
+	uint64_t max = g->args->number[OPT_MAX_TIMEOUT];
+
+	return max && (ms == 0 || ms > max) ? max : ms;
+}
+
+int guard_forks(const struct guard *g, uint64_t count, struct err *e)
+{
+	if (g->args->given[OPT_MAX_FORK] && count > g->args->number[OPT_MAX_FORK])
+		return err_set(e, -EPERM, "count: %llu forks at once; the operator permits %llu",
+			       (unsigned long long)count, (unsigned long long)g->args->number[OPT_MAX_FORK]);
+	return 0;
+}
+
+struct counting {
+	struct guard *g;
+	uid_t uid;
+	uint64_t n; /* sandboxes of ours in run/ that are not pending */
+};
+
+static bool is_pending(const struct guard *g, const char *name)
+{
+	for (size_t i = 0; i < g->npending; i++) {
+		if (!strcmp(g->pending[i], name))
+			return true;
+	}
+	return false;
+}
+
+static int count_one(void *arg, int parent, const char *name)
+{
+	struct counting *c = arg;
+	struct stat st;
+
+	if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid == c->uid && !is_pending(c->g, name))
+		c->n++;
+	return 0;
+}
+
+int guard_admit(struct guard *g, int root, const char (*names)[SBX_ID_MAX + 1], size_t n, struct err *e)
+{
+	struct counting c = { .g = g, .uid = geteuid() };
+	uint64_t max = g->args->number[OPT_MAX_SANDBOXES], there;
+	int r;
+
+	if (!g->args->given[OPT_MAX_SANDBOXES])
+		return 0;
+	pthread_mutex_lock(&g->lock);
+	r = tree_list(root, "run", count_one, &c);
+	there = c.n + g->npending;
+	if (r < 0)
+		err_set(e, r, "run: %s", strerror(-r));
+	else if (there + n > max || g->npending + n > GUARD_PENDING_MAX)
+		r = err_set(e, -EDQUOT,
+			    "the operator permits %llu sandboxes at once, and %llu are there: delete one first",
+			    (unsigned long long)max, (unsigned long long)there);
+	else
+		for (size_t i = 0; i < n; i++)
+			memcpy(g->pending[g->npending++], names[i], sizeof(names[i]));
+	pthread_mutex_unlock(&g->lock);
+	return r;
+}
+
+void guard_settle(struct guard *g, const char (*names)[SBX_ID_MAX + 1], size_t n)
+{
+	pthread_mutex_lock(&g->lock);
+	for (size_t k = 0; k < n; k++) {
+		for (size_t i = 0; i < g->npending; i++) {
+			if (strcmp(g->pending[i], names[k]) != 0)
+				continue;
+			g->npending--;
+			memmove(g->pending[i], g->pending[g->npending], sizeof(g->pending[i]));
+			break;
+		}
+	}
+	pthread_mutex_unlock(&g->lock);
+}
