@@ -66,7 +66,7 @@ $(MCP_SDK): tests/mcp/package.json tests/mcp/package-lock.json
 .PHONY: check-mcp
 check-mcp: all teststore mcp-sdk $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, the SDK's client, what it costs
 	$(Q)$(RUNNER) -t 600 $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
-		$(wildcard tests/e2e/9[5-7]_*.sh) tests/mcp/cost.sh
+		tests/e2e/86_mcp.sh tests/e2e/87_setup.sh tests/mcp/sdk.sh tests/mcp/cost.sh
 
 .PHONY: check-net
 check-net: all teststore $(addprefix $(B)/unit/,$(NET_UNIT)) $(addprefix $(B)/fuzz/,$(NET_FUZZ)) ## the network alone: units, corpora, and guests in namespaces that the tests make

@@ -4,7 +4,7 @@
 # limit: 600
 #
 # `crucible mcp serve` and a client of the official SDK: every tool, a conversation as an agent has it, the operator's limits.
-. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/../e2e/lib.sh"
 
 need node
 [ -d "$TOP/tests/mcp/node_modules/@modelcontextprotocol/sdk" ] || skip "the SDK is not there: make mcp-sdk (npm)"
