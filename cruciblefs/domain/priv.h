@@ -254,8 +254,8 @@ int registry_load_defaults(struct registry *r, struct err *e);
 void registry_remove_dir(struct registry *r, const char *uuid); /* by the pool */
 /* -- sandbox.c */
 struct json_object *lines_array(const char *text); /* NULL is fine; NULL: no memory */
-void sandbox_changed(struct sandbox *s);	    /* mtime and wake */
-bool sandbox_inherits(struct sandbox *s);	    /* commands run in it that its snapshot had */
+void sandbox_changed(struct sandbox *s);	   /* mtime and wake */
+bool sandbox_inherits(struct sandbox *s);	   /* commands run in it that its snapshot had */
 void sandbox_set_status(struct sandbox *s, enum sandbox_status st);
 void sandbox_set_error(struct sandbox *s, const char *words); /* "" clears */
 uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);

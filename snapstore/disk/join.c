@@ -16,6 +16,7 @@
  * leaves blocks behind that are covered by, or cover, the same bytes, as above. */
 #include "snapstore/disk/disk_priv.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -320,8 +321,10 @@ int stack_join_step(struct disks *d, struct stack *k, struct err *e)
 {
 	int r = k->join ? 0 : begin(d, k, e);
 
-	if (r == 0)
+	if (r == 0) {
+		assert(k->join);
 		r = pour_on(k, k->join, e);
+	}
 	if (r == 0)
 		r = finish(d, k, k->join, e);
 	if (r < 0)

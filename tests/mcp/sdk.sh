@@ -8,6 +8,7 @@
 
 need node
 [ -d "$TOP/tests/mcp/node_modules/@modelcontextprotocol/sdk" ] || skip "the SDK is not there: make mcp-sdk (npm)"
+# shellcheck disable=SC2119 # no option
 start_daemon
 export CRUCIBLE_MOUNT=$MNT
 for part in tools conversation limits; do
