@@ -51,7 +51,14 @@ df "$MNT" >/dev/null
 assert_errno OK statvfs "$MNT"
 assert_eq "$(stat -c %U "$MNT")" root
 assert_eq "$(pid_of_uid "$UID_BASE")" "$DAEMON_PID" "processes of the service uid: the daemon, which gave root up"
-assert_eq "$(for p in $(uid_pids); do cat "/proc/$p/comm"; done | sort | tr '\n' ' ')" "crucible-netd crucible-pager crucible-store crucibled " "processes of a daemon without sandboxes"
+programs() { # those of this daemon's users, in one line
+	for p in $(uid_pids); do cat "/proc/$p/comm"; done | sort | tr '\n' ' '
+}
+all_are_there() { # pager, store and netd come behind
+	programs
+	[ "$(programs)" = "crucible-netd crucible-pager crucible-store crucibled " ]
+}
+wait_for "the processes of a daemon without sandboxes" all_are_there
 assert_eq "$(awk '/^CapEff/ { print $2 }' "/proc/$DAEMON_PID/status")" 0000000000000000 "capabilities of the daemon"
 assert_eq "$(awk '/^NoNewPrivs/ { print $2 }' "/proc/$DAEMON_PID/status")" 1
 assert_eq "$(awk '/^Seccomp:/ { print $2 }' "/proc/$DAEMON_PID/status")" 2
