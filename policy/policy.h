@@ -57,7 +57,8 @@ struct policy; /* immutable, counted */
  * @ret: on success only; the caller's, to be given to policy_unref().
  * @faults: all that is wrong, a line each: "field: what is wrong; what is permitted". What does not fit into it is left
  * out, whole lines of it. NULL: not wanted.
- * Errors: -EINVAL with at least one line in @faults if one fits; -EFBIG more than POLICY_TEXT_MAX (with its line);
+ * Errors: -EINVAL with at least one line in @faults if one fits; -EFBIG more than POLICY_TEXT_MAX, as it is or as
+ * policy_text() writes it (with its line);
  * -ENOMEM. */
 int policy_parse(const char *text, size_t len, const struct net_reach *reach, struct policy **ret, struct buf *faults);
 struct policy *policy_ref(struct policy *p);   /* NULL is fine; returns @p */
@@ -87,8 +88,8 @@ uint64_t policy_set_max(const struct policy_set *set, enum policy_max which); /*
 
 /* Exactly that name stands in each list of profiles there is. */
 bool policy_set_allows_profile(const struct policy_set *set, const char *name);
-/* Each list of images there is has it: as an entry of exactly that text, or by an entry that ends in '*' and else begins
- * it. Nothing is added to @ref or resolved: whoever asks gives the reference in full, as the tree writes it. */
+/* Each list of images there is has it: as an entry of exactly that text, or by an entry that ends in '*' and else
+ * begins it. Nothing is added to @ref or resolved: whoever asks gives the reference in full, as the tree writes it. */
 bool policy_set_allows_image(const struct policy_set *set, const char *ref);
 /* What to take where nobody named a profile: the first name of the narrowest list that all of them have. NULL: no list
  * limits it. "": the lists have none in common, so no profile is permitted. Borrowed from the set's policies. */
