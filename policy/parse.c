@@ -388,7 +388,7 @@ int policy_parse(const char *text, size_t len, const struct net_reach *reach, st
 	int code;
 
 	if (len > POLICY_TEXT_MAX) {
-		fault(&r, "policy: %zu bytes; at most %u", len, POLICY_TEXT_MAX);
+		fault(&r, "policy: too long; at most %u bytes", POLICY_TEXT_MAX);
 		return r.code == -EINVAL ? -EFBIG : r.code;
 	}
 	code = json_parse(text, len, &o, &e);

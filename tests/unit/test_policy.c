@@ -325,7 +325,7 @@ static void test_size(void **state)
 	memcpy(text, "{}", 2);
 	buf_init(&faults, 4096);
 	assert_int_equal(policy_parse(text, POLICY_TEXT_MAX + 1, &nothing, &p, &faults), -EFBIG);
-	assert_string_equal(buf_str(&faults), "policy: 65537 bytes; at most 65536\n");
+	assert_string_equal(buf_str(&faults), "policy: too long; at most 65536 bytes\n");
 	assert_null(p);
 	assert_int_equal(policy_parse(text, POLICY_TEXT_MAX, &nothing, &p, NULL), 0);
 	policy_unref(p);
