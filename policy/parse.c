@@ -169,36 +169,45 @@ static void take_net(struct reading *r, const char *field, struct json_object *v
 	buf_fini(&lines);
 }
 
+static bool says(char *const *of, size_t n, const char *text)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(of[i], text) == 0)
+			return true;
+	return false;
+}
+
 static void take_list(struct reading *r, const char *field, struct json_object *v, struct policy_list *list,
 		      const char *what, const char *(*trouble)(const char *text))
 {
 	size_t n = list_len(r, field, v, what);
+	char **of = calloc(n ? n : 1, sizeof(*of));
 
-	list->given = true;
-	list->of = calloc(n ? n : 1, sizeof(list->of[0]));
-	if (!list->of) {
+	if (!of) {
 		no_memory(r);
 		return;
 	}
+	*list = (struct policy_list){ .given = true, .of = of };
 	for (size_t i = 0; i < n; i++) {
 		const char *text = entry(r, field, v, i, what), *why = text ? trouble(text) : NULL;
-		bool twice = false;
+		char *copy;
 
 		if (!text)
 			continue;
-		for (size_t k = 0; k < list->n; k++)
-			twice = twice || strcmp(list->of[k], text) == 0;
 		if (why) {
 			fault(r, "%s: \"%.*s\": %s", field, SHOWN, text, why);
-		} else if (twice) {
-			fault(r, "%s: \"%.*s\" stands there twice; each at most once", field, SHOWN, text);
-		} else {
-			list->of[list->n] = strdup(text);
-			if (!list->of[list->n])
-				no_memory(r);
-			else
-				list->n++;
+			continue;
 		}
+		if (says(of, list->n, text)) {
+			fault(r, "%s: \"%.*s\" stands there twice; each at most once", field, SHOWN, text);
+			continue;
+		}
+		copy = strdup(text);
+		if (!copy) {
+			no_memory(r);
+			return;
+		}
+		of[list->n++] = copy;
 	}
 }
 
