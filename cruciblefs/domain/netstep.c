@@ -23,7 +23,7 @@ static bool answered(struct sandbox *s, int code)
 	struct sandbox_net *n = &s->net;
 	bool wanted = !n->dropped && n->state == NET_OPENING;
 
-	n->asked = n->asked_netd = n->dropped = false;
+	n->asked = n->dropped = false;
 	if (wanted && code != -EPIPE)
 		return true;
 	if (code == -EPIPE)
@@ -36,7 +36,6 @@ static bool answered(struct sandbox *s, int code)
 static void sent(struct sandbox *s, int code, const char *what)
 {
 	s->net.asked = code == 0;
-	s->net.asked_netd &= code == 0;
 	if (code == 0)
 		return;
 	sandbox_unref(s); /* the request's */
@@ -49,7 +48,6 @@ static void sent(struct sandbox *s, int code, const char *what)
 /* Ask netd for the next step. */
 static void netd_step(struct sandbox *s, int type, struct ask *a, ask_fn *fn, const char *what)
 {
-	s->net.asked_netd = true;
 	sent(s, ask_netd(s->reg, type, a, fn, sandbox_ref(s)), what);
 }
 
