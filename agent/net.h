@@ -24,6 +24,9 @@ int net_parse(struct json_object *o, struct net_config *ret, bool *ret_given, st
  * fine. Errors, in words: -ENODEV: no card has come within 5 s; those of loading a module and of ioctl(). */
 int net_up(struct guest *g, const struct net_config *c, struct err *e);
 
+/* Open what tells net_reset_connections() that there is nothing to reset; without it, it looks. */
+void net_hold_counts(struct guest *g);
+
 /* Reset every TCP connection that is not the guest's own (loopback, or from its address to itself): its other end is
  * not ours any more. The programs see ECONNRESET or EPIPE... at once, without a packet. Errors: those of the kernel's
  * socket diagnosis, in words; what was found is reset all the same. */

@@ -3,6 +3,7 @@
  * test's own. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -122,7 +123,9 @@ static void close_pair(struct pair *p)
 
 static void connections_of_before_are_reset(void **state)
 {
-	const struct guest g = { .net_up = true };
+	struct guest g = { .net_up = true,
+			   .tcp_fd = { -1, -1 },
+			   .proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
 	struct pair outside, inside, own;
 	struct err e = { 0 };
 	char byte = 0;
@@ -136,6 +139,10 @@ static void connections_of_before_are_reset(void **state)
 		skip();
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	net_hold_counts(&g);
+	assert_true(g.tcp_fd[0] >= 0);
+	/* None of either family: nobody is asked, so that it works where the kernel could not even say. */
+	assert_int_equal(net_reset_connections(&g, &e), 0);
 	set_lo(fd, "lo", "127.0.0.1");
 	set_lo(fd, "lo:1", "10.9.9.1"); /* not loopback's, but here: as if it were elsewhere */
 	set_lo(fd, "lo:2", "10.9.9.2");
@@ -162,8 +169,17 @@ static void connections_of_before_are_reset(void **state)
 	/* Nothing is left, and that is fine. */
 	close_pair(&outside);
 	assert_int_equal(net_reset_connections(&g, &e), 0);
+	/* Without the counters it looks. */
+	outside = connect_to("10.9.9.1", "10.9.9.2");
+	fd_close(&g.tcp_fd[0]);
+	fd_close(&g.tcp_fd[1]);
+	assert_int_equal(net_reset_connections(&g, &e), 0);
+	assert_int_equal(recv(outside.client, &byte, 1, MSG_DONTWAIT), -1);
+	assert_true(errno == ECONNABORTED || errno == ECONNRESET);
+	close_pair(&outside);
 	close_pair(&inside);
 	close_pair(&own);
+	fd_close(&g.proc_fd);
 }
 
 int main(void)
