@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 /* */
 #include <cmocka.h>
@@ -76,6 +77,8 @@ static void no_guest_ENODEV(void **state)
 	(void)state;
 	assert_int_equal(net_up(&g, &c, &e), -ENODEV);
 }
+
+static bool own_namespace; /* of the network; once the first test that needs one has run */
 
 /* -- connections ------------------------------------------------------------------------------- */
 
@@ -139,6 +142,7 @@ static void connections_of_before_are_reset(void **state)
 		skip();
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	own_namespace = true;
 	net_hold_counts(&g);
 	assert_true(g.tcp_fd[0] >= 0);
 	/* None of either family: nobody is asked, so that it works where the kernel could not even say. */
@@ -182,12 +186,38 @@ static void connections_of_before_are_reset(void **state)
 	fd_close(&g.proc_fd);
 }
 
+/* Nobody is answered while it waits for a card, so that is not for long. */
+static unsigned naps;
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+	(void)left;
+	assert_true(t->tv_sec == 0 && t->tv_nsec <= 1000000);
+	naps++;
+	return 0;
+}
+
+static void no_card_ENODEV(void **state)
+{
+	struct guest g = { .proc_fd = -1, .root_fd = -1, .initramfs_fd = -1, .tcp_fd = { -1, -1 } };
+	struct net_config c = { .mtu = 1500 };
+	struct err e = { 0 };
+
+	(void)state;
+	if (!own_namespace) /* never on the cards of this host */
+		skip();
+	assert_int_equal(net_up(&g, &c, &e), -ENODEV);
+	assert_non_null(strstr(e.msg, "no network card"));
+	assert_in_range(naps, 1, 500);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_it_is_told),
 		cmocka_unit_test(no_guest_ENODEV),
 		cmocka_unit_test(connections_of_before_are_reset),
+		cmocka_unit_test(no_card_ENODEV),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
