@@ -75,13 +75,17 @@ static void on_opened(void *arg, int code, const char *words, struct wire_rd *r,
 	sandbox_unref(s);
 }
 
+/* A fork's programs may have addresses that its parent resolved; netd is told whose names these are. */
 static void hand_over(struct sandbox *s, uint8_t mask, const struct msg *m)
 {
+	const struct snapshot *p = s->origin[0] ? snapshot_by_uuid(s->reg, s->origin) : NULL;
 	struct ask a;
 
 	ask_init(&a);
 	ask_str(&a, s->uuid);
 	ask_u8(&a, mask);
+	if (p && !p->hidden)
+		ask_str(&a, p->source_uuid);
 	for (size_t i = 0; i < m->nfds; i++)
 		ask_fd(&a, m->fds[i]);
 	netd_step(s, NETD_OPEN, &a, on_opened, "handing it to crucible-netd");
