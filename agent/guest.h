@@ -19,6 +19,7 @@ struct guest {
 	int scripts_fd;	  /* the directory of script files, small and the agent's own */
 	int tty_fd;	  /* /dev/pts, O_PATH: terminals are opened through its ptmx */
 	int initramfs_fd; /* where the boot began: modules that are not loaded yet */
+	int tcp_fd[2];	  /* /proc/net/sockstat and sockstat6, once the card is up: how many TCP sockets there are */
 	bool net_up;	  /* the network card has its driver and addresses */
 	char scripts_path[192]; /* how commands see it */
 };

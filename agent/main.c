@@ -90,7 +90,8 @@ static void agent_init(struct agent *a)
 			   .cgroup_fd = -1,
 			   .scripts_fd = -1,
 			   .tty_fd = -1,
-			   .initramfs_fd = -1 },
+			   .initramfs_fd = -1,
+			   .tcp_fd = { -1, -1 } },
 		.limits = { .cmds_fd = -1 },
 	};
 }

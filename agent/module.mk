@@ -40,6 +40,7 @@ test_agent_identity_PKGS := json-c libarchive libnl-3.0
 
 UNIT += test_agent_proto test_agent_parse test_agent_net
 test_agent_net_SRCS := tests/unit/test_agent_net.c
+test_agent_net_LDFLAGS := -Wl,--wrap=nanosleep
 test_agent_net_LIBS := agentcore agentproto base
 test_agent_net_PKGS := json-c libarchive libnl-3.0
 test_agent_proto_SRCS := tests/unit/test_agent_proto.c

@@ -16,8 +16,8 @@
 #include "base/fd.h"
 #include "base/json.h"
 
-#define CARD	     "eth0" /* the kernel's name for the only one */
-#define CARD_WAIT_NS 5000000000u
+#define CARD	   "eth0" /* the kernel's name for the only one */
+#define CARD_TRIES 400	  /* half a millisecond apart */
 
 /* -- what the host says -------------------------------------------------------------------------- */
 
@@ -69,17 +69,18 @@ static struct ifreq card_request(void)
 	return (struct ifreq){ .ifr_name = CARD };
 }
 
-/* Its driver has answered some time after it was loaded. */
+/* Every driver that we load has found its card by the time it is loaded; one that is built in may be a little later.
+ * The agent answers nobody meanwhile, so a machine without a card is told from one soon. */
 static int wait_for_card(int fd, struct err *e)
 {
 	const struct timespec step = { .tv_nsec = 500000 };
-	uint64_t end = now_ns() + CARD_WAIT_NS;
 	struct ifreq ifr = card_request();
+	int tries = 0;
 
 	while (ioctl(fd, SIOCGIFINDEX, &ifr) < 0) {
 		if (errno != ENODEV)
 			return err_set(e, -errno, "%s: %s", CARD, strerror(errno));
-		if (now_ns() >= end)
+		if (++tries == CARD_TRIES)
 			return err_set(e, -ENODEV, "%s: this machine has no network card", CARD);
 		nanosleep(&step, NULL);
 	}
@@ -143,12 +144,12 @@ struct in6_ifreq_ { /* linux/ipv6.h's, which cannot be included beside netinet/i
 	int ifindex;
 };
 
-static void set_card_option(const struct guest *g, const char *name, const char *value)
+static void set_ipv6(const struct guest *g, const char *name, const char *value)
 {
 	char path[96];
 	AUTO_FD fd = -1;
 
-	snprintf(path, sizeof(path), "sys/net/ipv6/conf/" CARD "/%s", name);
+	snprintf(path, sizeof(path), "sys/net/ipv6/%s", name);
 	fd = openat(g->proc_fd, path, O_WRONLY | O_CLOEXEC);
 	if (fd >= 0 && write(fd, value, strlen(value)) < 0)
 		fd_close(&fd); /* an older kernel's default serves as well */
@@ -207,6 +208,10 @@ int net_up(struct guest *g, const struct net_config *c, struct err *e)
 		return err_set(e, -ENODEV, "this agent is no guest's");
 	if (g->net_up)
 		return 0;
+	/* Each multicast group is told of once, not twice with a second between: nobody hears of it, and a fork of a
+	 * snapshot that was taken in that second would have to do it first of all. A card is given this number when it
+	 * appears. */
+	set_ipv6(g, "mld_qrv", "1");
 	r = boot_net_modules(g, e);
 	if (r < 0)
 		return r;
@@ -217,13 +222,15 @@ int net_up(struct guest *g, const struct net_config *c, struct err *e)
 	if (index < 0)
 		return index;
 	/* Nobody advertises here, and nobody else has our address. */
-	set_card_option(g, "accept_ra", "0");
-	set_card_option(g, "accept_dad", "0");
+	set_ipv6(g, "conf/" CARD "/accept_ra", "0");
+	set_ipv6(g, "conf/" CARD "/accept_dad", "0");
 	r = up4(fd, c, e);
 	if (r == 0)
 		r = up6(index, c, e);
 	if (r == 0)
 		r = write_resolv_conf(g, c, e);
 	g->net_up = r == 0;
+	if (g->net_up)
+		net_hold_counts(g);
 	return r;
 }

@@ -34,6 +34,11 @@ int confine_rlimit(int resource, const char *name, uint64_t value, struct err *e
  * Errors: -ENOMEM, those of seccomp(2). */
 int confine_seccomp(const char *const names[], size_t n, struct err *e);
 
+/* What a program does with itself once all is open that its table does not allow: confine_drop() to who it is, without
+ * capabilities, and confine_seccomp(). Built with a sanitizer it keeps all calls: their run-times need some of their
+ * own, ptrace at the exit among them. Errors: those of both. */
+int confine_program(const char *const names[], size_t n, struct err *e);
+
 /* Answer these system calls with ENOSYS, in all threads and whatever is executed; the others are as they were. On top
  * of an allowlist that serves several programs, for those that get less. Needs and errors: those of confine_seccomp().
  */

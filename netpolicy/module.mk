@@ -21,6 +21,7 @@ relay_UNIT := test_net_relay $(addprefix test_net_relay_,tls in limits fault fig
 UNIT += $(relay_UNIT)
 $(foreach t,$(relay_UNIT),$(eval $(t)_SRCS := $(addprefix tests/unit/,$(t).c relay_rig.c))\
 	$(eval $(t)_LIBS := netpolicy base)$(eval $(t)_PKGS := libcrypto))
+$(foreach t,test_net_relay $(addprefix test_net_relay_,tls in limits),$(eval $(t)_SRCS += tests/unit/relay_fix.c))
 RELAY_FAULTS := malloc calloc realloc socket accept4 connect getsockname shutdown pipe2 epoll_ctl send recv splice
 UNIT += test_net_relay_tproxy
 test_net_relay_tproxy_SRCS := $(addprefix tests/unit/,test_net_relay_tproxy.c relay_rig.c net_guest.c)

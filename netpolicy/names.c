@@ -70,9 +70,8 @@ static struct pair *find(const struct names *t, const char *name, const struct n
 	return p;
 }
 
-int names_add(struct names *t, const char *name, const struct net_addr *a, uint32_t ttl_s, uint64_t now_ns)
+static int add(struct names *t, const char *name, const struct net_addr *a, uint64_t until_ns)
 {
-	uint64_t until_ns = now_ns + (ttl_s < TTL_MAX_S ? ttl_s : TTL_MAX_S) * 1000000000ull + NAMES_GRACE_NS;
 	struct pair *p = find(t, name, a);
 	size_t len = strlen(name) + 1;
 
@@ -96,6 +95,28 @@ int names_add(struct names *t, const char *name, const struct net_addr *a, uint3
 		p->until_ns = until_ns;
 	link_newest(t, p);
 	return 0;
+}
+
+int names_add(struct names *t, const char *name, const struct net_addr *a, uint32_t ttl_s, uint64_t now_ns)
+{
+	uint32_t ttl = ttl_s < TTL_MAX_S ? ttl_s : TTL_MAX_S;
+
+	return add(t, name, a, now_ns + ttl * 1000000000ull + NAMES_GRACE_NS);
+}
+
+bool names_any(const struct names *t)
+{
+	return t->n > 0;
+}
+
+int names_copy(struct names *t, const struct names *from, uint64_t now_ns)
+{
+	int r = 0;
+
+	for (const struct pair *p = from->oldest; p && r == 0; p = p->newer)
+		if (p->until_ns >= now_ns)
+			r = add(t, p->name, &p->addr, p->until_ns);
+	return r;
 }
 
 void names_find(const struct names *t, const struct net_addr *a, uint64_t now_ns,

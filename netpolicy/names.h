@@ -16,6 +16,9 @@ int names_new(struct names **ret); /* -ENOMEM */
 struct names *names_free(struct names *t);
 /* @name: net_name_normal()'s form: the name that was ASKED for, also when a CNAME led elsewhere. -ENOMEM */
 int names_add(struct names *t, const char *name, const struct net_addr *a, uint32_t ttl_s, uint64_t now_ns);
+/* Those of @from that are not too old, as the newest of @t, each until the time that it had there. -ENOMEM: not all. */
+int names_copy(struct names *t, const struct names *from, uint64_t now_ns);
+bool names_any(const struct names *t); /* old ones, too */
 /* The names that led to @a and are not too old, the newest first: @fn returns true to end it. */
 void names_find(const struct names *t, const struct net_addr *a, uint64_t now_ns,
 		bool (*fn)(void *arg, const char *name), void *arg);

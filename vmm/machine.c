@@ -243,7 +243,12 @@ static void add_net(struct args *a, const struct engine_machine *m)
 		opt(a, "-netdev", "tap,id=" MACHINE_TAP ",fd=%d,vhost=off", 3 + ENGINE_FD_NET);
 	else
 		opt(a, "-netdev", "hubport,id=" MACHINE_TAP ",hubid=0");
-	opt(a, "-device", "virtio-net-device,id=net0,netdev=" MACHINE_TAP ",mac=" MACHINE_MAC);
+	/* No link state and no announcements: the tap is there for life, and nobody learns from a fork's announcement
+	 * where its addresses are now. Each of them is a guest's first packet in cold translated code; and the kernel
+	 * takes up to a second to believe a link, then tells all multicast groups of it again, in whatever fork runs by
+	 * then. */
+	opt(a, "-device",
+	    "virtio-net-device,id=net0,netdev=" MACHINE_TAP ",mac=" MACHINE_MAC ",status=off,guest_announce=off");
 }
 
 bool machine_export_name(const char *s)

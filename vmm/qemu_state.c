@@ -12,8 +12,9 @@
  * assign_disk(): the export as a node of its own, then the node under the device is reopened on top of it. The device
  * never knows.
  *
- * load(): the same capability, getfd, migrate-incoming, query-status until it is no longer "inmigrate". A state that
- * does not fit ends the process (QEMU's choice): the call ends with -EPIPE and the reason stands in the console.
+ * load(): the same capability, no announcements, getfd, migrate-incoming, query-status until it is no longer
+ * "inmigrate". A state that does not fit ends the process (QEMU's choice): the call ends with -EPIPE and the reason
+ * stands in the console.
  */
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +58,8 @@ static const struct qemu_step save_steps[] = {
 
 static const struct qemu_step load_steps[] = {
 	CAPABILITY,
+	/* Five rounds of it otherwise, for switches that should hear where the machine is now. */
+	{ "migrate-set-parameters", "{\"announce-rounds\":0}", false, on_step },
 	GETFD,
 	{ "migrate-incoming", "{\"uri\":\"fd:" STATE_FD_NAME "\"}", false, on_step },
 	{ "query-status", NULL, false, on_load_status },

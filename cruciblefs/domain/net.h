@@ -39,8 +39,7 @@ enum net_state { NET_OFF, NET_OPENING, NET_OPEN, NET_BROKEN };
 
 struct sandbox_net {
 	enum net_state state;
-	bool asked; /* an answer is on its way; the next step comes after it */
-	bool asked_netd;
+	bool asked;   /* an answer is on its way; the next step comes after it */
 	bool dropped; /* that answer is of a machine that is no more */
 	bool there;   /* netd has its sockets */
 	bool unsure;  /* or something of them, which must go first */

@@ -23,7 +23,7 @@ static bool answered(struct sandbox *s, int code)
 	struct sandbox_net *n = &s->net;
 	bool wanted = !n->dropped && n->state == NET_OPENING;
 
-	n->asked = n->asked_netd = n->dropped = false;
+	n->asked = n->dropped = false;
 	if (wanted && code != -EPIPE)
 		return true;
 	if (code == -EPIPE)
@@ -36,7 +36,6 @@ static bool answered(struct sandbox *s, int code)
 static void sent(struct sandbox *s, int code, const char *what)
 {
 	s->net.asked = code == 0;
-	s->net.asked_netd &= code == 0;
 	if (code == 0)
 		return;
 	sandbox_unref(s); /* the request's */
@@ -49,7 +48,6 @@ static void sent(struct sandbox *s, int code, const char *what)
 /* Ask netd for the next step. */
 static void netd_step(struct sandbox *s, int type, struct ask *a, ask_fn *fn, const char *what)
 {
-	s->net.asked_netd = true;
 	sent(s, ask_netd(s->reg, type, a, fn, sandbox_ref(s)), what);
 }
 
@@ -77,13 +75,17 @@ static void on_opened(void *arg, int code, const char *words, struct wire_rd *r,
 	sandbox_unref(s);
 }
 
+/* A fork's programs may have addresses that its parent resolved; netd is told whose names these are. */
 static void hand_over(struct sandbox *s, uint8_t mask, const struct msg *m)
 {
+	const struct snapshot *p = s->origin[0] ? snapshot_by_uuid(s->reg, s->origin) : NULL;
 	struct ask a;
 
 	ask_init(&a);
 	ask_str(&a, s->uuid);
 	ask_u8(&a, mask);
+	if (p && !p->hidden)
+		ask_str(&a, p->source_uuid);
 	for (size_t i = 0; i < m->nfds; i++)
 		ask_fd(&a, m->fds[i]);
 	netd_step(s, NETD_OPEN, &a, on_opened, "handing it to crucible-netd");

@@ -2,7 +2,7 @@
 
 # All of crucible-netd but its main file: for the program and its tests.
 LIBS += netd
-netd_SRCS := $(addprefix netpolicy/netd/,request.c reach.c udp.c log.c sandbox.c server.c)
+netd_SRCS := $(addprefix netpolicy/netd/,request.c reach.c udp.c log.c bygone.c sandbox.c server.c)
 netd_PKGS := ldns json-c libseccomp
 
 PROGS += crucible-netd

@@ -23,10 +23,12 @@ enum netd_type {
 	 * that root opened. First of all, and again whenever they change. -EINVAL */
 	NETD_CONFIG,
 	/* {str uuid} fds: those of topology_up() that are there, {u8 mask} tells which (bit n: enum topology_fd n).
-	 * Wire: str uuid, u8 mask. Replaces the sockets of one that is there (its connections are reset); without fds:
-	 * is it there? -> {u8 ports_known, u32 n, n * str port}: its published ports, which can be kept by NETD_PORTS.
-	 * -ENOENT (without fds, and it is not there), -EMFILE. Before the first NETD_ALLOW nothing is
-	 * allowed, and nobody is answered: it waits in the sockets. */
+	 * Wire: str uuid, u8 mask, and perhaps str origin: the sandbox that this one is a fork of, or of which its
+	 * snapshot was taken; a new one begins with the names that netd knows that one by, if it does. Replaces the
+	 * sockets of one that is there (its connections are reset); without fds: is it there? -> {u8 ports_known, u32
+	 * n, n * str port}: its published ports, which can be kept by NETD_PORTS. -ENOENT (without fds, and it is not
+	 * there), -EMFILE. Before the first NETD_ALLOW nothing is allowed, and nobody is answered: it waits in the
+	 * sockets. */
 	NETD_OPEN,
 	/* {str uuid, str list}: net/allow. Live: connections that it forbids end. -EINVAL in words, the old list stays.
 	 */

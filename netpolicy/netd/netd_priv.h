@@ -22,9 +22,10 @@ struct netd;
 
 struct netd_request {
 	uint16_t type;
-	char uuid[NETD_UUID_MAX]; /* "": NETD_STAT of all */
-	uint8_t mask;		  /* NETD_OPEN: which of enum topology_fd the descriptors are */
-	const char *list;	  /* NETD_ALLOW: borrowed from the message */
+	char uuid[NETD_UUID_MAX];   /* "": NETD_STAT of all */
+	char origin[NETD_UUID_MAX]; /* NETD_OPEN; "": none */
+	uint8_t mask;		    /* NETD_OPEN: which of enum topology_fd the descriptors are */
+	const char *list;	    /* NETD_ALLOW: borrowed from the message */
 	size_t list_len;
 	struct net_port ports[NET_PORTS_MAX]; /* NETD_PORTS */
 	bool has_fd[NET_PORTS_MAX];
@@ -119,6 +120,20 @@ void netd_sandbox_recheck(struct netd_sandbox *s); /* what may be reached has ch
 void netd_sandbox_stat(const struct netd_sandbox *s, struct netd_stat *ret);
 void netd_stat_add(struct netd_stat *sum, const struct netd_stat *s);
 
+/* -- bygone.c: the names of sandboxes that were closed, for forks of their snapshots ------------------------------- */
+
+#define NETD_BYGONE_MAX 16u /* sandboxes; the oldest go first. What a name is good for ends after minutes or hours */
+struct netd_bygone {
+	struct netd_gone_names {
+		char uuid[NETD_UUID_MAX];
+		struct names *names; /* NULL: free */
+	} of[NETD_BYGONE_MAX];
+	unsigned next;
+};
+void netd_bygone_add(struct netd_bygone *b, const char *uuid, struct names *names); /* takes @names */
+const struct names *netd_bygone_find(struct netd_bygone *b, const char *uuid);	    /* NULL: none */
+void netd_bygone_fini(struct netd_bygone *b);
+
 /* -- server.c ------------------------------------------------------------------------------------------------------ */
 
 struct netd_params {
@@ -136,6 +151,7 @@ struct netd {
 	struct netd_sandbox *sandboxes;
 	size_t nsandboxes;
 	struct netd_stat gone; /* of those that were closed */
+	struct netd_bygone bygone;
 	loop_fn *on_end;
 	void *arg;
 };

@@ -94,6 +94,8 @@ static int parse(struct wire_rd *r, size_t have_fds, struct netd_request *q, str
 	case NETD_OPEN:
 		parse_uuid(r, q);
 		q->mask = wire_u8(r);
+		if (wire_left(r) > 0)
+			wire_str(r, q->origin, sizeof(q->origin));
 		r->bad |= q->mask >= 1u << TOPOLOGY_FD_COUNT;
 		nfds = (size_t)__builtin_popcount(q->mask);
 		break;

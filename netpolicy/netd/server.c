@@ -66,6 +66,8 @@ static void close_sandbox(struct netd *n, struct netd_sandbox **at)
 	netd_stat_add(&n->gone, &st);
 	*at = s->next;
 	n->nsandboxes--;
+	netd_bygone_add(&n->bygone, s->uuid, s->names);
+	s->names = NULL;
 	netd_sandbox_free(s);
 }
 
@@ -94,6 +96,16 @@ static int put_ports(const struct netd_sandbox *s, struct buf *out)
 	return r;
 }
 
+/* Too little memory for it: it asks again, as it would without. */
+static void inherit_names(struct netd *n, struct netd_sandbox *s, const char *origin)
+{
+	struct netd_sandbox *from = *find(n, origin);
+	const struct names *names = from ? from->names : netd_bygone_find(&n->bygone, origin);
+
+	if (names)
+		(void)names_copy(s->names, names, now_ns());
+}
+
 static int on_open(struct netd *n, const struct netd_request *q, struct msg *m, struct buf *out, struct err *e)
 {
 	struct netd_sandbox **at = find(n, q->uuid);
@@ -110,6 +122,7 @@ static int on_open(struct netd *n, const struct netd_request *q, struct msg *m, 
 		if (r < 0)
 			return r;
 		n->nsandboxes++;
+		inherit_names(n, *at, q->origin);
 	}
 	for (int i = 0; i < TOPOLOGY_FD_COUNT; i++)
 		fds[i] = q->mask & (1u << i) ? take_fd(&m->fds[next++]) : -1;
@@ -322,6 +335,7 @@ struct netd *netd_free(struct netd *n)
 	n->on_end = NULL;
 	while (n->sandboxes)
 		close_sandbox(n, &n->sandboxes);
+	netd_bygone_fini(&n->bygone);
 	resolver_free(n->resolver);
 	netd_reach_fini(&n->reach);
 	n->conn = msgconn_free(n->conn);

@@ -284,7 +284,6 @@ assert_eq "$(service_pid crucible-netd)" "$NETD" "netd: the same process"
 let_go
 
 echo "-- netd hangs, and is asked for something: another one"
-EXPECTED_ERRORS='peer=crucible-netd event=no-answer'
 kill -STOP "$NETD"
 bounded bash -c 'printf "v4.test\nthird.test\n" >"$1" || :' - "$RUN/a/net/allow" || fail "a write to net/allow hangs"
 run other 'echo goes on'

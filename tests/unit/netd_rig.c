@@ -332,7 +332,7 @@ int rig_config(struct rig *g, const char *resolv_conf, const char *const ranges[
 	return g->code;
 }
 
-int rig_open(struct rig *g, const char *uuid, int tcp, int udp)
+static int open_all(struct rig *g, const char *uuid, const char *origin, int tcp, int udp)
 {
 	int fds[2];
 	size_t n = 0;
@@ -347,11 +347,23 @@ int rig_open(struct rig *g, const char *uuid, int tcp, int udp)
 	assert_int_equal(
 		wire_put_u8(&b, (uint8_t)((tcp >= 0 ? 1 << TOPOLOGY_TCP4 : 0) | (udp >= 0 ? 1 << TOPOLOGY_UDP4 : 0))),
 		0);
+	if (origin)
+		assert_int_equal(wire_put_str(&b, origin), 0);
 	rig_call(g, NETD_OPEN, &b, fds, n);
 	buf_fini(&b);
 	fd_close(&tcp);
 	fd_close(&udp);
 	return g->code < 0 || n == 0 ? g->code : rig_text(g, NETD_ALLOW, uuid, ""); /* served from there on */
+}
+
+int rig_open(struct rig *g, const char *uuid, int tcp, int udp)
+{
+	return open_all(g, uuid, NULL, tcp, udp);
+}
+
+int rig_open_fork(struct rig *g, const char *uuid, const char *origin, int tcp)
+{
+	return open_all(g, uuid, origin, tcp, -1);
 }
 
 int rig_ports(struct rig *g, const char *uuid, const char *const ports[], const int *fds)

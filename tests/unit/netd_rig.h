@@ -67,6 +67,8 @@ int rig_text(struct rig *g, uint16_t type, const char *uuid, const char *text); 
 int rig_config(struct rig *g, const char *resolv_conf, const char *const ranges[]);
 /* A sandbox with that TCP listener and UDP socket, IPv4; -1: none. Closes them here. */
 int rig_open(struct rig *g, const char *uuid, int tcp, int udp);
+/* The same with TCP alone, of a fork. */
+int rig_open_fork(struct rig *g, const char *uuid, const char *origin, int tcp);
 int rig_ports(struct rig *g, const char *uuid, const char *const ports[], const int *fds);
 
 /* Waits for a line in which each of these members has this text; the caller puts it. NULL-ended pairs. */

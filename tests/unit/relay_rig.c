@@ -85,10 +85,11 @@ void rig_world_of(int inside_ns)
 	namespaces[OUTSIDE] = current_ns();
 }
 
-void rig_world(void)
+int rig_world(void **state)
 {
 	const int sides[] = { INSIDE, OUTSIDE };
 
+	(void)state;
 	process();
 	for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
 		if (unshare(CLONE_NEWNET | (i == 0 && geteuid() != 0 ? CLONE_NEWUSER : 0)) < 0) {
@@ -100,6 +101,7 @@ void rig_world(void)
 			rig_address(NET_GUEST_ADDR);
 		namespaces[sides[i]] = current_ns();
 	}
+	return 0;
 }
 
 unsigned rig_open_fds(void)

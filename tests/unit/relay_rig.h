@@ -42,7 +42,8 @@ struct relay_rig {
 	struct rig_event events[RIG_EVENTS];
 };
 
-void rig_world(void); /* once a process: both namespaces; exits with 77 where they cannot be made */
+int rig_world(
+	void **state); /* a group's set-up, once a process: both namespaces; exits with 77 where they cannot be made */
 /* The same for a test that has made its own: @inside is borrowed, `outside` is where the caller is. */
 void rig_world_of(int inside_ns);
 void rig_address(const char *ip); /* outside has it from now on */

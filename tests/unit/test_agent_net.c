@@ -3,6 +3,7 @@
  * test's own. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 /* */
 #include <cmocka.h>
@@ -76,6 +78,8 @@ static void no_guest_ENODEV(void **state)
 	assert_int_equal(net_up(&g, &c, &e), -ENODEV);
 }
 
+static bool own_namespace; /* of the network; once the first test that needs one has run */
+
 /* -- connections ------------------------------------------------------------------------------- */
 
 static void set_lo(int fd, const char *name, const char *addr)
@@ -122,7 +126,9 @@ static void close_pair(struct pair *p)
 
 static void connections_of_before_are_reset(void **state)
 {
-	const struct guest g = { .net_up = true };
+	struct guest g = { .net_up = true,
+			   .tcp_fd = { -1, -1 },
+			   .proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
 	struct pair outside, inside, own;
 	struct err e = { 0 };
 	char byte = 0;
@@ -136,6 +142,11 @@ static void connections_of_before_are_reset(void **state)
 		skip();
 	}
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	own_namespace = true;
+	net_hold_counts(&g);
+	assert_true(g.tcp_fd[0] >= 0);
+	/* None of either family: nobody is asked, so that it works where the kernel could not even say. */
+	assert_int_equal(net_reset_connections(&g, &e), 0);
 	set_lo(fd, "lo", "127.0.0.1");
 	set_lo(fd, "lo:1", "10.9.9.1"); /* not loopback's, but here: as if it were elsewhere */
 	set_lo(fd, "lo:2", "10.9.9.2");
@@ -162,8 +173,42 @@ static void connections_of_before_are_reset(void **state)
 	/* Nothing is left, and that is fine. */
 	close_pair(&outside);
 	assert_int_equal(net_reset_connections(&g, &e), 0);
+	/* Without the counters it looks. */
+	outside = connect_to("10.9.9.1", "10.9.9.2");
+	fd_close(&g.tcp_fd[0]);
+	fd_close(&g.tcp_fd[1]);
+	assert_int_equal(net_reset_connections(&g, &e), 0);
+	assert_int_equal(recv(outside.client, &byte, 1, MSG_DONTWAIT), -1);
+	assert_true(errno == ECONNABORTED || errno == ECONNRESET);
+	close_pair(&outside);
 	close_pair(&inside);
 	close_pair(&own);
+	fd_close(&g.proc_fd);
+}
+
+/* Nobody is answered while it waits for a card, so that is not for long. */
+static unsigned naps;
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *left)
+{
+	(void)left;
+	assert_true(t->tv_sec == 0 && t->tv_nsec <= 1000000);
+	naps++;
+	return 0;
+}
+
+static void no_card_ENODEV(void **state)
+{
+	struct guest g = { .proc_fd = -1, .root_fd = -1, .initramfs_fd = -1, .tcp_fd = { -1, -1 } };
+	struct net_config c = { .mtu = 1500 };
+	struct err e = { 0 };
+
+	(void)state;
+	if (!own_namespace) /* never on the cards of this host */
+		skip();
+	assert_int_equal(net_up(&g, &c, &e), -ENODEV);
+	assert_non_null(strstr(e.msg, "no network card"));
+	assert_in_range(naps, 1, 500);
 }
 
 int main(void)
@@ -172,6 +217,7 @@ int main(void)
 		cmocka_unit_test(what_it_is_told),
 		cmocka_unit_test(no_guest_ENODEV),
 		cmocka_unit_test(connections_of_before_are_reset),
+		cmocka_unit_test(no_card_ENODEV),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -519,6 +519,41 @@ static void test_start_while_it_rehearses(void **state)
 	}
 }
 
+/* A pause that was given up, and comes all the same: while nobody has the machine; while it is greeted; when it lives.
+ */
+static void test_a_pause_that_comes_late(void **state)
+{
+	for (int when = 0; when < 3; when++) {
+		struct rig *r = fresh();
+
+		(void)state;
+		r->op_fail[OP_PAUSE] = -ETIMEDOUT;
+		rig_begin(r);
+		load(r, BOX_HOLD_REHEARSED);
+		UNTIL(r, rig_event(r, "\"held\""));
+		if (when == 0)
+			rig_engine_says(r, ENGINE_EV_PAUSED, "");
+		rig_send_start(r);
+		if (when == 1) {
+			UNTIL(r, strstr(buf_str(&r->trace), "clone"));
+			rig_engine_says(r, ENGINE_EV_PAUSED, "");
+		}
+		is_live(r);
+		if (when == 2)
+			rig_engine_says(r, ENGINE_EV_PAUSED, "");
+		UNTIL(r, r->ops[OP_RESUME] == 2);
+		assert_string_equal(strstr(buf_str(&r->trace), "resume "),
+				    when == 0 ? "resume rehearsal pause resume clone "
+					      : "resume rehearsal pause clone resume ");
+		assert_int_equal(r->state, BOX_READY);
+		/* The next one is somebody's. */
+		UNTIL(r, rig_engine_runs(r));
+		rig_engine_says(r, ENGINE_EV_PAUSED, "");
+		UNTIL(r, r->state == BOX_PAUSED);
+		rig_free(r);
+	}
+}
+
 /* The agent refuses, or is not there any more: the machine is lost, nobody's yet. */
 static void test_rehearsal_refused(void **state)
 {
@@ -886,6 +921,7 @@ int main(void)
 		cmocka_unit_test(test_rehearsed),
 		cmocka_unit_test(test_a_rehearsal_inherits_nothing),
 		cmocka_unit_test(test_start_while_it_rehearses),
+		cmocka_unit_test(test_a_pause_that_comes_late),
 		cmocka_unit_test(test_rehearsal_refused),
 		cmocka_unit_test(test_epochs_grow),
 		cmocka_unit_test(test_held_though_not_warm),

@@ -166,7 +166,8 @@ void rig_use_fake_engine(struct rig *r);
 void rig_engine_up(struct rig *r);
 void rig_engine_says(struct rig *r, enum engine_event ev, const char *detail);
 void rig_engine_answers(struct rig *r); /* what hangs */
-void rig_mem_answers(struct rig *r);	/* the order that was kept waiting */
+bool rig_engine_runs(const struct rig *r);
+void rig_mem_answers(struct rig *r); /* the order that was kept waiting */
 uint32_t rig_request_fd(struct rig *r, enum box_type type, const void *data, size_t len, int fd);
 uint32_t rig_ask_memory(struct rig *r, bool with_template);
 uint32_t rig_ask_freeze(struct rig *r, uint32_t ms);

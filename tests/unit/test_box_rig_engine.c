@@ -124,6 +124,11 @@ static void on_op_done(void *arg)
 		fn(g->fn_arg, code, &e);
 }
 
+bool rig_engine_runs(const struct rig *r)
+{
+	return r->engine->state == RUNNING;
+}
+
 void rig_engine_answers(struct rig *r)
 {
 	assert_non_null(r->engine->fn);

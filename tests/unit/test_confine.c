@@ -96,6 +96,37 @@ static void stay_root(void)
 	check(geteuid() == 0 && caps(0) == CONFINE_CAP(CAP_CHOWN));
 }
 
+/* What a program does with itself: nothing of root is left, and what the table does not name ends it. */
+static void whole(void)
+{
+	static const char *const table[] = { "exit_group", "capget", "write", "newfstatat", "prctl" };
+	struct err e = { 0 };
+
+	check(confine_program(table, ARRAY_LEN(table), &e) == 0);
+	check(caps(0) == 0 && caps(1) == 0);
+	check(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
+}
+
+static void whole_and_more(void)
+{
+	whole();
+	syscall(SYS_getpid);
+}
+
+static void test_program(void **state)
+{
+	int status;
+
+	(void)state;
+	assert_int_equal(in_child(whole), 0);
+	status = in_child(whole_and_more);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	assert_int_equal(status, 0);
+#else
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+#endif
+}
+
 static void test_drop(void **state)
 {
 	(void)state;
@@ -239,7 +270,7 @@ int main(void)
 		cmocka_unit_test(test_seccomp_families),
 		cmocka_unit_test(test_has),
 	};
-	const struct CMUnitTest as_root[] = { cmocka_unit_test(test_drop) };
+	const struct CMUnitTest as_root[] = { cmocka_unit_test(test_drop), cmocka_unit_test(test_program) };
 	const char *must = getenv("CRUCIBLE_MUST_RUN");
 	int failed = cmocka_run_group_tests_name("confine", plain, NULL, NULL);
 

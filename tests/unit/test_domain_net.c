@@ -114,7 +114,8 @@ static void test_nobody_waits_for_ever(void **state)
 	starts(w, s);
 	until(w, sandbox_status(s) == SBX_FAILED);
 	assert_says(sandbox_error(s), "no answer");
-	/* A netd that hangs is ended, for the sake of all who come later. */
+	/* One late answer is no reason to end netd, which others use: peer.c asks it whether it lives. */
+	w->fake.killed[0] = '\0';
 	fakes.hold[FAKE_NETD][NETD_OPEN] = true;
 	b = new_sandbox(w, "b", &root_user);
 	assert_int_equal(allow(b, "a.test\n", &e), 0);
@@ -123,7 +124,7 @@ static void test_nobody_waits_for_ever(void **state)
 	ask_deadline_ns = 500000000u; /* asked before that */
 	starts(w, b);
 	until(w, sandbox_status(b) == SBX_FAILED);
-	assert_string_equal(w->fake.killed, LAUNCH_UUID_NETD);
+	assert_string_not_equal(w->fake.killed, LAUNCH_UUID_NETD);
 	fakes_answer(FAKE_NETD, NETD_OPEN);
 	gone(w, b);
 	w->fake.hold_net = true;

@@ -117,12 +117,35 @@ static void test_oldest_go(void **state)
 	names_free(t);
 }
 
+/* A fork's table: what is good still, as long as it was. */
+static void test_copy(void **state)
+{
+	struct names *from, *t;
+
+	(void)state;
+	assert_int_equal(names_new(&from), 0);
+	assert_int_equal(names_new(&t), 0);
+	assert_false(names_any(from));
+	add(from, "a.example", "8.8.8.8", 60, 0);
+	add(from, "b.example", "8.8.8.8", 0, 0);
+	add(from, "c.example", "8.8.8.8", 90, 0);
+	assert_true(names_any(from));
+	add(t, "own.example", "8.8.8.8", 3600, 0);
+	assert_int_equal(names_copy(t, from, NAMES_GRACE_NS + S), 0);
+	assert_string_equal(find(t, "8.8.8.8", NAMES_GRACE_NS, 0), "c.example a.example own.example ");
+	assert_string_equal(find(t, "8.8.8.8", NAMES_GRACE_NS + 61 * S, 0), "c.example own.example ");
+	names_free(from);
+	assert_string_equal(find(t, "8.8.8.8", NAMES_GRACE_NS + 91 * S, 0), "own.example ");
+	names_free(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_newest_first),
 		cmocka_unit_test(test_age),
 		cmocka_unit_test(test_oldest_go),
+		cmocka_unit_test(test_copy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

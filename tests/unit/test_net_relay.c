@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay outward: how the bytes move, and how connections end. */
-#include "tests/unit/relay_rig.h"
+#include "tests/unit/relay_fix.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,42 +12,10 @@
 
 #include "base/fd.h"
 
-#define MIB   (1ull << 20)
-#define PORT  8000
-#define THERE "127.0.0.2"
+#define MIB  (1ull << 20)
+#define PORT 8000
 
-static struct relay_rig rig;
-static int server = -1; /* at THERE:PORT, outside */
-
-static int world(void **state)
-{
-	(void)state;
-	rig_world();
-	return 0;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	rig_start(&rig, PORT);
-	server = rig_listen(OUTSIDE, THERE, PORT, 1024);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	fd_close(&server);
-	rig_stop(&rig);
-	return 0;
-}
-
-/* A connection through the relay. */
-static void join(int *ret_guest, int *ret_far)
-{
-	*ret_guest = rig_dial(INSIDE, THERE, PORT);
-	*ret_far = rig_accept(&rig, server);
-}
+const uint16_t fix_port = PORT;
 
 /* -- bytes --------------------------------------------------------------------------------------------------------- */
 
@@ -57,7 +25,7 @@ static void talk_both_ways(void)
 	char text[NET_ADDR_TEXT];
 	int guest, far;
 
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_talk(&rig, guest, far, 8 * MIB);
 	x = rig_event(&rig, 1, "out", "ended", "");
 	assert_string_equal(x->name, "by.address");
@@ -96,7 +64,7 @@ static void test_without_pipes(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	pipes_close(&rig.relay->pipes);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
@@ -114,7 +82,7 @@ static void test_urgent(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	for (int i = 0; i < 2; i++) {
 		int from = i ? far : guest, to = i ? guest : far;
 
@@ -151,7 +119,7 @@ static void half_close(bool guest_first)
 	int guest, far, first, second;
 	char c;
 
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	first = guest_first ? guest : far;
 	second = guest_first ? far : guest;
 	rig_write(&rig, first, "ask", 3);
@@ -217,12 +185,12 @@ static void test_a_slow_reader(void **state)
 	uint64_t sent;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	sent = stuff(guest);
 	/* Four sockets' buffers and one pipe, whatever the guest has to say. */
 	assert_in_range(sent, PUMP_PIPE_BYTES, 32 * MIB);
 	assert_true(rig.relay->conns->from_guest.held <= PUMP_PIPE_BYTES);
-	join(&guest2, &far2);
+	fix_join(&guest2, &far2);
 	rig_talk(&rig, guest2, far2, MIB);
 	/* The other direction is open, too. */
 	rig_write(&rig, far, "a word", 6);
@@ -244,7 +212,7 @@ static void test_a_hang_up_with_bytes_left(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	c = rig.relay->conns;
 	while (!c->to_guest.stuck) {
@@ -267,7 +235,7 @@ static void test_an_idle_one_holds_no_pipe(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	assert_int_equal(rig.relay->conns->from_guest.pipe[0], -1);
 	assert_int_equal(rig.relay->conns->to_guest.pipe[0], -1);
@@ -285,7 +253,7 @@ static void test_reset_by_the_guest(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	rig_reset(&guest);
 	rig_expect_reset(&rig, &far);
@@ -297,7 +265,7 @@ static void test_reset_by_the_peer(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	/* What was said before is heard before. */
 	assert_int_equal(write(far, "last words", 10), 10);
@@ -314,7 +282,7 @@ static void test_reset_behind_a_slow_reader(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	stuff(guest);
 	rig_reset(&guest);
 	(void)rig_event(&rig, 1, "out", "ended", strerror(ECONNRESET));
@@ -369,7 +337,7 @@ static void test_idle(void **state)
 
 	(void)state;
 	rig.relay->idle_ns = 1;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_expect_reset(&rig, &guest);
 	rig_expect_reset(&rig, &far);
 	(void)rig_event(&rig, 1, "out", "ended", "idle for too long");
@@ -381,7 +349,7 @@ static void test_free_resets(void **state)
 	int guest, far;
 
 	(void)state;
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_echo(&rig, guest, far);
 	rig.relay = relay_free(rig.relay);
 	rig_expect_reset(&rig, &guest);
@@ -394,7 +362,7 @@ static void test_free_resets(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, fix_setup, fix_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_both_ways),
 		TEST(test_both_ways_by_copying),
@@ -416,5 +384,5 @@ int main(void)
 		TEST(test_free_resets),
 	};
 
-	return cmocka_run_group_tests(tests, world, NULL);
+	return cmocka_run_group_tests(tests, rig_world, NULL);
 }

@@ -28,10 +28,8 @@ static int world(void **state)
 {
 	const char *mib = getenv("FIGURES_MIB");
 
-	(void)state;
 	bytes = (mib ? strtoull(mib, NULL, 10) : 64) << 20;
-	rig_world();
-	return 0;
+	return rig_world(state);
 }
 
 /* A child that runs @fn on @fd, which blocks there, and ends with 0 if that is true. It must not hold @other open. */

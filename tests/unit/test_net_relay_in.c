@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay inward: published ports, which come and go, and the sockets that lead into the sandbox's network. */
-#include "tests/unit/relay_rig.h"
+#include "tests/unit/relay_fix.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -11,31 +11,7 @@
 #define MIB  (1ull << 20)
 #define HOST "127.0.0.1"
 
-static struct relay_rig rig;
-static int guest_server = -1; /* NET_GUEST_ADDR:80, inside */
-
-static int world(void **state)
-{
-	(void)state;
-	rig_world();
-	return 0;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	rig_start(&rig, 0);
-	guest_server = rig_listen(INSIDE, NET_GUEST_ADDR, 80, 1024);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	fd_close(&guest_server);
-	rig_stop(&rig);
-	return 0;
-}
+const uint16_t fix_port = 0; /* the server is the guest's */
 
 static struct net_port port_of(uint16_t host, uint16_t guest)
 {
@@ -57,7 +33,7 @@ static void publish(uint16_t host, uint16_t guest)
 static void join(uint16_t port, int *ret_client, int *ret_guest)
 {
 	*ret_client = rig_dial(OUTSIDE, HOST, port);
-	*ret_guest = rig_accept(&rig, guest_server);
+	*ret_guest = rig_accept(&rig, server);
 }
 
 static bool refuses(uint16_t port)
@@ -255,7 +231,7 @@ static void test_clients_wait_for_sockets(void **state)
 	assert_int_equal(rig.asked, 1);
 	rig_give_sockets(&rig, 1);
 	assert_int_equal(rig.asked, 2); /* two wait still */
-	guest = rig_accept(&rig, guest_server);
+	guest = rig_accept(&rig, server);
 	rig_echo(&rig, client[0], guest); /* the oldest one */
 	fd_close(&guest);
 	fd_close(&client[0]);
@@ -269,7 +245,7 @@ static void test_clients_wait_for_sockets(void **state)
 	client[2] = rig_dial(OUTSIDE, HOST, 8080);
 	rig_run(&rig, rig.asked == 3);
 	rig_give_sockets(&rig, 1);
-	guest = rig_accept(&rig, guest_server);
+	guest = rig_accept(&rig, server);
 	rig_echo(&rig, client[2], guest);
 	fd_close(&guest);
 	fd_close(&client[2]);
@@ -396,7 +372,7 @@ static void test_enoent_changes_nothing(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, fix_setup, fix_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_both_ways),
 		TEST(test_half_close),
@@ -414,5 +390,5 @@ int main(void)
 		TEST(test_enoent_changes_nothing),
 	};
 
-	return cmocka_run_group_tests(tests, world, NULL);
+	return cmocka_run_group_tests(tests, rig_world, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay outward: what is forbidden, what is too much, what there is not enough of. */
-#include "tests/unit/relay_rig.h"
+#include "tests/unit/relay_fix.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,42 +13,10 @@
 #include "base/fd.h"
 #include "netpolicy/reserve.h"
 
-#define MIB   (1ull << 20)
-#define PORT  8000
-#define THERE "127.0.0.2"
+#define MIB  (1ull << 20)
+#define PORT 8000
 
-static struct relay_rig rig;
-static int server = -1; /* at THERE:PORT, outside */
-
-static int world(void **state)
-{
-	(void)state;
-	rig_world();
-	return 0;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	rig_start(&rig, PORT);
-	server = rig_listen(OUTSIDE, THERE, PORT, 1024);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	fd_close(&server);
-	rig_stop(&rig);
-	return 0;
-}
-
-/* A connection through the relay. */
-static void join(int *ret_guest, int *ret_far)
-{
-	*ret_guest = rig_dial(INSIDE, THERE, PORT);
-	*ret_far = rig_accept(&rig, server);
-}
+const uint16_t fix_port = PORT;
 
 /* -- policy -------------------------------------------------------------------------------------------------------- */
 
@@ -107,7 +75,7 @@ static void test_the_most_connections(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < RELAY_CONNECTIONS_MAX; i++)
-		join(&guest[i], &far[i]);
+		fix_join(&guest[i], &far[i]);
 	rig_echo(&rig, guest[RELAY_CONNECTIONS_MAX - 1], far[RELAY_CONNECTIONS_MAX - 1]);
 	assert_in_range(buffers_of_the_newest(), 1, 512 * 1024);
 	guest[RELAY_CONNECTIONS_MAX] = rig_dial(INSIDE, THERE, PORT);
@@ -118,7 +86,7 @@ static void test_the_most_connections(void **state)
 	fd_close(&guest[7]);
 	fd_close(&far[7]);
 	(void)rig_event(&rig, 2, "out", "ended", "");
-	join(&guest[7], &far[7]);
+	fix_join(&guest[7], &far[7]);
 	rig_echo(&rig, guest[7], far[7]);
 	rig_talk(&rig, guest[400], far[400], MIB); /* a narrow one */
 	guest[400] = far[400] = -1;
@@ -137,7 +105,7 @@ static void test_a_thousand_short_ones(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 1000; i++) {
-		join(&guest, &far);
+		fix_join(&guest, &far);
 		switch (i % 4) {
 		case 0: /* a request, half-closed, and an answer */
 			rig_write(&rig, guest, "ask", 3);
@@ -162,7 +130,7 @@ static void test_a_thousand_short_ones(void **state)
 	}
 	rig_run(&rig, rig_stat(&rig).open == 0);
 	assert_int_equal(rig_stat(&rig).opened, 1000);
-	join(&guest, &far);
+	fix_join(&guest, &far);
 	rig_talk(&rig, guest, far, MIB);
 }
 
@@ -175,7 +143,7 @@ static void test_paced(void **state)
 	rig.relay->rest_ns = 1000000;
 	rig.relay->cost_ns *= 360000; /* an hour */
 	rig.relay->saved_ns = rig.relay->cost_ns;
-	join(&guest, &far); /* the burst */
+	fix_join(&guest, &far); /* the burst */
 	rig_echo(&rig, guest, far);
 	fd_close(&guest);
 	fd_close(&far);
@@ -273,7 +241,7 @@ static void test_what_is_kept_for_others(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, fix_setup, fix_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_forbidden),
 		TEST(test_recheck_of_what_is_dialed),
@@ -285,5 +253,5 @@ int main(void)
 		TEST(test_what_is_kept_for_others),
 	};
 
-	return cmocka_run_group_tests(tests, world, NULL);
+	return cmocka_run_group_tests(tests, rig_world, NULL);
 }

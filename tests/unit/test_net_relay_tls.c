@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay outward, where a name counts: ports of TLS, DNS, and a policy that changes. */
-#include "tests/unit/relay_rig.h"
+#include "tests/unit/relay_fix.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -8,36 +8,11 @@
 
 #include "base/fd.h"
 
-#define MIB   (1ull << 20)
-#define PORT  443
-#define THERE "127.0.0.2"
+#define MIB  (1ull << 20)
+#define PORT 443
 
-static struct relay_rig rig;
-static int server = -1;
+const uint16_t fix_port = PORT;
 static uint8_t hello[SNIFF_MAX * 2];
-
-static int world(void **state)
-{
-	(void)state;
-	rig_world();
-	return 0;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	rig_start(&rig, PORT);
-	server = rig_listen(OUTSIDE, THERE, PORT, 64);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	fd_close(&server);
-	rig_stop(&rig);
-	return 0;
-}
 
 /* The relay has seen what the guest sent, and waits for more of it. */
 static void assert_waits(size_t len)
@@ -301,7 +276,7 @@ static void test_dns_is_handed_over(void **state)
 
 int main(void)
 {
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, fix_setup, fix_teardown)
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_name),
 		TEST(test_a_name_in_pieces),
@@ -320,5 +295,5 @@ int main(void)
 		TEST(test_dns_is_handed_over),
 	};
 
-	return cmocka_run_group_tests(tests, world, NULL);
+	return cmocka_run_group_tests(tests, rig_world, NULL);
 }

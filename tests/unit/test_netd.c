@@ -296,6 +296,39 @@ static void test_by_name(void **state)
 	rig_stop(&g);
 }
 
+/* A fork goes on with the addresses that its parent had resolved, whether that is there still or not; what it may reach
+ * is its own list's to say. */
+static void test_names_of_a_fork(void **state)
+{
+	AUTO_FD upstream = -1, server = world_listen(OUTSIDE, "0.0.0.0", 8080);
+	struct rig g;
+
+	(void)state;
+	rig_start(&g, getuid(), NULL);
+	upstream = with_dns(&g, A, world_listen(INSIDE, "0.0.0.0", 8079), NULL);
+	assert_int_equal(rig_text(&g, NETD_ALLOW, A, "one.example\n"), 0);
+	resolve(upstream, "one.example", PUBLIC);
+	for (int i = 0; i < 4; i++) {
+		/* It lives; it is gone; twice in a row; and another, whose forks have nothing. */
+		const char *origin = i < 3 ? A : "another";
+
+		if (i == 1)
+			assert_int_equal(rig_text(&g, NETD_CLOSE, A, NULL), 0);
+		assert_int_equal(rig_open_fork(&g, B, origin, world_listen(INSIDE, "0.0.0.0", 8080)), 0);
+		assert_int_equal(rig_text(&g, NETD_ALLOW, B, "two.example\n"), 0);
+		assert_refused(&g, PUBLIC, 8080,
+			       i < 3 ? "the names of this address are not allowed with port 8080"
+				     : "no allowed name led to this address");
+		assert_int_equal(rig_text(&g, NETD_ALLOW, B, "one.example\n"), 0);
+		if (i < 3)
+			assert_reached(PUBLIC, 8080, server);
+		else
+			assert_refused(&g, PUBLIC, 8080, "no allowed name led to this address");
+		assert_int_equal(rig_text(&g, NETD_CLOSE, B, NULL), 0);
+	}
+	rig_stop(&g);
+}
+
 static void test_by_range(void **state)
 {
 	AUTO_FD server = world_listen(OUTSIDE, "0.0.0.0", 8080), guest = -1, there = -1;
@@ -551,6 +584,7 @@ static void test_malformed(void **state)
 		{ NETD_OPEN, "\1\0\0\0/\0", 6 },
 		{ NETD_OPEN, "\1\0\0\0a\1", 6 },  /* without the socket */
 		{ NETD_OPEN, "\1\0\0\0a\20", 6 }, /* a fifth one */
+		{ NETD_OPEN, "\1\0\0\0a\0\2\0\0\0b", 11 },
 		{ NETD_ALLOW, "\1\0\0\0a", 5 },
 		{ NETD_ALLOW, "\1\0\0\0a\2\0\0\0b", 10 },
 		{ NETD_PORTS, "\1\0\0\0a\101\0\0\0", 9 },
@@ -620,12 +654,19 @@ static void test_orphan(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_questions),    cmocka_unit_test(test_questions_by_tcp),
-		cmocka_unit_test(test_datagrams),    cmocka_unit_test(test_log_is_bounded),
-		cmocka_unit_test(test_by_name),	     cmocka_unit_test(test_by_range),
-		cmocka_unit_test(test_tls),	     cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_life),	     cmocka_unit_test(test_malformed),
-		cmocka_unit_test(test_another_user), cmocka_unit_test(test_orphan),
+		cmocka_unit_test(test_questions),
+		cmocka_unit_test(test_questions_by_tcp),
+		cmocka_unit_test(test_datagrams),
+		cmocka_unit_test(test_log_is_bounded),
+		cmocka_unit_test(test_by_name),
+		cmocka_unit_test(test_by_range),
+		cmocka_unit_test(test_tls),
+		cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_life),
+		cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_another_user),
+		cmocka_unit_test(test_orphan),
+		cmocka_unit_test(test_names_of_a_fork),
 	};
 
 	world();

@@ -67,10 +67,11 @@ static void joined(const struct engine_command *c, char *out, size_t cap)
 	"-device\nvirtserialport,bus=ports.0,nr=2,chardev=bulk,name=bulk,id=port2\n"                             \
 	"-object\nrng-builtin,id=entropy\n-device\nvirtio-rng-device,rng=entropy,id=rng0\n"
 
-#define DISK "-device\nvirtio-blk-device,drive=disk0,id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report\n"
-#define CARD "-device\nvirtio-net-device,id=net0,netdev=tap0,mac=52:54:00:c0:00:01\n"
-#define NET  "-netdev\ntap,id=tap0,fd=8,vhost=off\n" CARD
-#define HUB  "-netdev\nhubport,id=tap0,hubid=0\n" CARD
+#define DISK		 "-device\nvirtio-blk-device,drive=disk0,id=vd0,cyls=16383,heads=16,secs=63,werror=enospc,rerror=report\n"
+#define NO_ANNOUNCEMENTS "{\"announce-rounds\":0}"
+#define CARD		 "-device\nvirtio-net-device,id=net0,netdev=tap0,mac=52:54:00:c0:00:01,status=off,guest_announce=off\n"
+#define NET		 "-netdev\ntap,id=tap0,fd=8,vhost=off\n" CARD
+#define HUB		 "-netdev\nhubport,id=tap0,hubid=0\n" CARD
 
 /* What the guest sees hangs on each word of this: a change of it is a change of the machine's shape (snapshots!). */
 static void test_golden_tcg(void **state)
@@ -616,8 +617,9 @@ static void test_a_generic_one_step_by_step(void **state)
 	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), 0);
 	assert_int_equal(engine_qemu.load(f->engine, fd, 5000, on_done, f), -EBUSY);
 	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, NO_ANNOUNCEMENTS), "\"return\":{}");
 	answer(f, hear(f, "getfd"), "\"return\":{}");
-	answer(f, hear(f, "\"migrate-incoming\",\"id\":6,\"arguments\":{\"uri\":\"fd:state\"}"), "\"return\":{}");
+	answer(f, hear(f, "\"migrate-incoming\",\"id\":7,\"arguments\":{\"uri\":\"fd:state\"}"), "\"return\":{}");
 	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"inmigrate\",\"running\":false}");
 	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"paused\",\"running\":false}");
 	until(f, &f->done, 2);
@@ -652,6 +654,7 @@ static void test_a_generic_one_refused(void **state)
 	assert_int_equal(pipe(pair), 0);
 	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), 0);
 	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, NO_ANNOUNCEMENTS), "\"return\":{}");
 	answer(f, hear(f, "getfd"), "\"return\":{}");
 	answer(f, hear(f, "migrate-incoming"), "\"return\":{}");
 	answer(f, hear(f, "query-status"), "\"return\":{\"status\":\"internal-error\",\"running\":false}");
@@ -661,6 +664,7 @@ static void test_a_generic_one_refused(void **state)
 	/* An answer without a status; and an engine that goes. */
 	assert_int_equal(engine_qemu.load(f->engine, pair[0], 5000, on_done, f), 0);
 	answer(f, hear(f, "x-ignore-shared"), "\"return\":{}");
+	answer(f, hear(f, NO_ANNOUNCEMENTS), "\"return\":{}");
 	answer(f, hear(f, "getfd"), "\"return\":{}");
 	answer(f, hear(f, "migrate-incoming"), "\"return\":{}");
 	answer(f, hear(f, "query-status"), "\"return\":{}");

@@ -189,6 +189,10 @@ compare() { # CELL MOUNT_LISTED MOUNT_BARE WORDS
 	done
 }
 
+pool_is_full() {
+	jq -e '.pool | .ready >= .size' "$MNT/health.json"
+}
+
 say "forks of machines that wait, with a list and without"
 another_daemon warm-listed
 start_daemon --set prepare=0 --set pool_size=1
@@ -202,5 +206,42 @@ another_daemon pooled
 start_daemon --set prepare=0 --set pool_size=2 --set warm_size=0
 two_snapshots "$MNT" listed bare
 compare net.pooled "$MNT" "$MNT" "with one of the pool (warm_size=0)"
+
+# -- a connection that a fork inherits ------------------------------------------------------------------------------------------
+
+notes() { # WORD: their times
+	sed -n "s/^$1 //p" "$DIR/serves.notes" 2>/dev/null
+}
+
+has_notes() { # WORD N
+	[ "$(notes "$1" | wc -l)" -ge "$2" ]
+}
+
+say "a connection that a fork inherits, until its program has seen the reset"
+line cell net.reset.birth ns "from the open of \`fork\` until the server hears from the fork's program, over a connection of its own, that the inherited one was reset"
+line cell net.reset.reply ns "the same from the fork's first reply"
+mkdir "$RUN/talks"
+echo 256 >"$RUN/talks/limits/memory_mib"
+echo 600 >"$RUN/talks/limits/exec_timeout_s"
+echo "$SERVER" >"$RUN/talks/net/allow"
+echo true >"$RUN/talks/cmd"
+[[ $(timeout 120 cat "$RUN/talks/wait") == *'"exit_code":0,'* ]] || fail "talks does not answer"
+cp "$HERE/net_peer.pl" "$RUN/talks/fs/root/net_peer.pl"
+echo "perl /root/net_peer.pl hold $SERVER $PORT" >"$RUN/talks/cmd"
+until_true "the connection" has_notes held 1
+take talks talks
+until_true "the snapshot to be stored" is_stored talks
+for ((i = 1; i <= ${BENCH_PAIRS:-20}; i++)); do
+	until_true "a machine of the pool" pool_is_full
+	born=${EPOCHREALTIME/./}
+	echo "talk-$i" >"$MNT/snapshots/talks/fork"
+	replied=${EPOCHREALTIME/./}
+	until_true "the program of fork $i" has_notes seen "$i"
+	seen=$(notes seen | sed -n "${i}p")
+	line sample net.reset.birth crucible $((seen - born * 1000))
+	line sample net.reset.reply crucible $((seen - replied * 1000))
+	destroy "talk-$i"
+done
+line limit net.reset.reply crucible 100000000
 
 bench_end

@@ -2,17 +2,19 @@
 #
 # Both ends of the network benchmark; the guest has no more than Perl.
 #
-#   net_peer.pl serve PORT READY     a line a request: `get N` is answered with N bytes, `put N` reads N bytes and says ok, `ask` says ok
+#   net_peer.pl serve PORT READY     a line a request: `get N` is answered with N bytes, `put N` reads N bytes and says ok, `ask` says ok,
+#                                    `note WORD` says ok and adds the word and its own time to READY.notes
 #   net_peer.pl get|put ADDR PORT N  once, over a connection of its own
 #   net_peer.pl request ADDR PORT N  N times: connect, ask, read the answer, close
 #   net_peer.pl turn ADDR PORT N     N times: ask over one connection, read the answer
+#   net_peer.pl hold ADDR PORT       connects and notes `held`; when that connection ends, notes `seen` over another one
 #   net_peer.pl denied NAME N        N times: ask the resolver for a name that there is not
 #
 # A client prints what it took in nanoseconds, one a line.
 use strict;
 use warnings;
 use Socket;
-use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC CLOCK_REALTIME);
 
 my $BLOCK = 256 * 1024;
 my ($what, @arg) = @ARGV;
@@ -60,14 +62,23 @@ sub take {
 	}
 }
 
+sub add_note {
+	my ($notes, $word) = @_;
+	my $now = clock_gettime(CLOCK_REALTIME);
+	open(my $f, '>>', $notes) or die "$notes: $!\n";
+	syswrite($f, sprintf("%s %.0f\n", $word, $now * 1e9));
+	close $f;
+}
+
 sub serve_one {
-	my ($s) = @_;
+	my ($s, $notes) = @_;
 	while (my ($line, $more) = read_line($s)) {
 		my ($verb, $n) = split ' ', $line;
 		if ($verb eq 'get') {
 			give($s, $n);
 		} else {
 			take($s, $n - $more) if $verb eq 'put';
+			add_note($notes, $n) if $verb eq 'note';
 			say_all($s, "ok\n");
 		}
 	}
@@ -89,7 +100,7 @@ sub serve {
 		while (1) {
 			accept(my $s, $l) or next;
 			setsockopt($s, Socket::IPPROTO_TCP(), Socket::TCP_NODELAY(), 1);
-			eval { serve_one($s) };
+			eval { serve_one($s, "$ready.notes") };
 			close $s;
 		}
 	}
@@ -105,8 +116,8 @@ sub dial {
 }
 
 sub ask {
-	my ($s) = @_;
-	say_all($s, "ask\n");
+	my ($s, $line) = @_;
+	say_all($s, ($line // 'ask') . "\n");
 	(my @answer = read_line($s)) or die "no answer\n";
 }
 
@@ -124,6 +135,11 @@ if ($what eq 'serve') {
 } elsif ($what eq 'turn') {
 	my $s = dial();
 	timed(sub { ask($s) }) for 1 .. $arg[2];
+} elsif ($what eq 'hold') {
+	my $s = dial();
+	ask($s, 'note held');
+	sysread($s, my $data, 1);
+	ask(dial(), 'note seen');
 } elsif ($what eq 'denied') {
 	timed(sub { die "$arg[0] has an address\n" if defined gethostbyname($arg[0]) }) for 1 .. $arg[1];
 } else {

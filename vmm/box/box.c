@@ -183,7 +183,7 @@ static void on_pidfd(void *arg, uint32_t events)
 
 static void on_paused(struct box *b)
 {
-	if (box_freeze_takes_pause(b))
+	if (box_freeze_takes_pause(b) || box_load_takes_pause(b))
 		return;
 	if (b->state == BOX_BOOTING && *b->io_words) {
 		box_end(b, b->io_words);

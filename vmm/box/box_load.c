@@ -15,6 +15,7 @@
  *
  * To the rest of the box, and to the daemon, all of it is BOOTING.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +102,27 @@ static void on_hold_paused(void *arg, int code, const struct err *e)
 
 	(void)e;
 	b->load.running = code < 0;
+	b->load.pause_owed = code == -ETIMEDOUT;
 	held(b);
+}
+
+static void on_late_pause_undone(void *arg, int code, const struct err *e)
+{
+	if (code < 0)
+		end_with(arg, "a machine that was paused too late could not be resumed", code, e);
+}
+
+/* Whoever has it by now was told that it runs. */
+bool box_load_takes_pause(struct box *b)
+{
+	if (!b->load.pause_owed)
+		return false;
+	b->load.pause_owed = false;
+	if (b->load.life == LIFE_HELD) {
+		b->load.running = false;
+		return true;
+	}
+	return b->engine_ops->resume(b->engine, b->t.pause_timeout_ms, on_late_pause_undone, b) == 0;
 }
 
 static void rest(struct box *b)

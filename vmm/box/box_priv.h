@@ -63,6 +63,7 @@ struct box_load { /* box_load.c */
 	int fd;	     /* LOADING: the device state */
 	enum box_hold hold;
 	bool running, warm, late;
+	bool pause_owed;	 /* one that was given up, which may come all the same */
 	struct guest_exec *exec; /* WARMING */
 	loop_id warm_timer;
 };
@@ -181,7 +182,8 @@ void box_freeze_fini(struct box *b);
 
 void box_take_load(struct box *b, uint32_t id, const struct box_msg *m, int *fd);
 void box_load_started(struct box *b);
-bool box_load_ready(struct box *b); /* the agent has answered: true: not to the sandbox's greeting */
+bool box_load_takes_pause(struct box *b); /* the machine is paused: true: that is nobody's news */
+bool box_load_ready(struct box *b);	  /* the agent has answered: true: not to the sandbox's greeting */
 void box_load_fini(struct box *b);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible-box: what keeps one sandbox going. Started by the launcher with the descriptors of enum box_fd, in an empty
- *root that holds /box and /run, under a uid of its own and without capabilities (cruciblefs/launch/launch.h).
+ * root that holds /box and /run, under a uid of its own and without capabilities (cruciblefs/launch/launch.h).
  *
  *	crucible-box [generic] [FOLDER [SOCKET]]
  *
@@ -37,20 +37,6 @@ static int take_descriptors(struct box_params *p, struct err *e)
 	return 0;
 }
 
-/* Should: leave what the work needs and no more, for good. Mustn't: come before everything is open that the list does
- * not allow. */
-static int confine(struct err *e)
-{
-	int r = confine_drop(getuid(), getgid(), 0, e);
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	return r; /* their run-time needs calls of its own, ptrace at the exit among them */
-#endif
-	if (r == 0)
-		r = confine_seccomp(box_syscalls, ARRAY_LEN(box_syscalls), e);
-	return r;
-}
-
 static struct loop *main_loop;
 
 static void on_over(void *arg, const char *words)
@@ -70,7 +56,7 @@ static int run(struct box_params *p, struct err *e)
 		return err_set(e, r, "loop: %s", err_name(r));
 	r = box_new(main_loop, p, on_over, &words, &box, e);
 	if (r == 0)
-		r = confine(e);
+		r = confine_program(box_syscalls, ARRAY_LEN(box_syscalls), e);
 	if (r == 0)
 		r = loop_run(main_loop);
 	if (r == 0 && *words)
