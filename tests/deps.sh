@@ -17,7 +17,7 @@ set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev libldns-dev libnl-3-dev libnl-route-3-dev libnftables-dev'
-run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
+run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl libarchive13
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
 	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl nftables'

@@ -5,7 +5,7 @@
 LIBS += cruciblecli
 cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table fields print progress snapshot watch lineage each \
-	libexec guestpath pack unpack import commands help \
+	libexec guestpath libarchive pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs policy profile daemon version \
 	setup setup_clients doctor doctor_host doctor_tools doctor_daemon)
@@ -17,7 +17,8 @@ cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c
 crucible_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
-crucible_PKGS := json-c libarchive libcrypto
+# libarchive is loaded when it is wanted (libarchive.h).
+crucible_PKGS := json-c libcrypto
 crucible_DIR := bin
 
 -include tools/profile/profile.mk
