@@ -12,13 +12,13 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 
 LIBS += cruciblemcp
 cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
-	rpc out worker schema guard tools exec sandbox files wait snapshot resources protocol server serve)
+	rpc out worker answer schema guard tools exec sandbox files wait snapshot resources protocol server server_requests server_calls serve)
 
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c
 crucible_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
 # libarchive is loaded when it is wanted (libarchive.h).
-crucible_PKGS := json-c libcrypto
+crucible_PKGS := json-c
 crucible_DIR := bin
 
 -include tools/profile/profile.mk
@@ -30,16 +30,16 @@ UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
 $(1)_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
-$(1)_PKGS := json-c libarchive libcrypto
+$(1)_PKGS := json-c libarchive
 endef
 $(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))
 
 FUZZ += fuzz_crucible_guest
 fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
 fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
-fuzz_crucible_guest_PKGS := json-c libarchive libcrypto
+fuzz_crucible_guest_PKGS := json-c libarchive
 
 FUZZ += fuzz_mcp_rpc
 fuzz_mcp_rpc_SRCS := tests/fuzz/fuzz_mcp_rpc.c
 fuzz_mcp_rpc_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
-fuzz_mcp_rpc_PKGS := json-c libarchive libcrypto
+fuzz_mcp_rpc_PKGS := json-c libarchive
