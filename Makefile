@@ -70,10 +70,15 @@ ALL_CFLAGS = $(CSTD) $(WARN) $(OPT) $(HARDEN) $(DEFS) $(INCLUDES) -MMD -MP
 
 # `make demo` and the tests are the only set-up that a fresh machine gets: they install what is missing. Here, and not in a
 # recipe, because pkg-config is asked below, while this file is read.
-ifneq ($(filter demo install lint fuzz-smoke check check-% bench bench-%,$(MAKECMDGOALS)),)
+ifneq ($(filter demo install lint fuzz-smoke mcp-sdk check check-% bench bench-%,$(MAKECMDGOALS)),)
 ifeq ($(shell id -u),0)
 ifneq ($(shell tests/deps.sh install all >&2 && echo yes),yes)
 $(error what is missing could not be installed; the reason stands above)
+endif
+ifneq ($(filter mcp-sdk check-mcp check-mcp-clients,$(MAKECMDGOALS)),)
+ifneq ($(shell tests/deps.sh install mcp >&2 && echo yes),yes)
+$(error what the clients of tests/mcp need could not be installed; the reason stands above)
+endif
 endif
 endif
 endif

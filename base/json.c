@@ -314,6 +314,55 @@ int json_add_line(struct json_object *o, struct buf *out)
 	return line ? buf_addf(out, "%s\n", line) : -ENOMEM;
 }
 
+/* What stands for @c in a string; NULL: itself. */
+static const char *escape(uint8_t c, char hex[8])
+{
+	switch (c) {
+	case '"':
+		return "\\\"";
+	case '\\':
+		return "\\\\";
+	case '\b':
+		return "\\b";
+	case '\n':
+		return "\\n";
+	case '\r':
+		return "\\r";
+	case '\t':
+		return "\\t";
+	case '\f':
+		return "\\f";
+	default:
+		if (c >= 0x20)
+			return NULL;
+		snprintf(hex, 8, "\\u%04x", c);
+		return hex;
+	}
+}
+
+int json_add_text(struct buf *out, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+	const size_t was = out->len;
+	int r = buf_adds(out, "\"");
+
+	for (size_t at = 0, start = 0; r == 0 && start < len; start = ++at) {
+		const char *instead = NULL;
+		char hex[8];
+
+		while (at < len && !(instead = escape(p[at], hex)))
+			at++;
+		r = buf_add(out, p + start, at - start);
+		if (r == 0 && instead)
+			r = buf_adds(out, instead);
+	}
+	if (r == 0)
+		r = buf_adds(out, "\"");
+	if (r < 0)
+		out->len = was;
+	return r;
+}
+
 void json_time(uint64_t ns, char out[32])
 {
 	time_t s = (time_t)(ns / 1000000000u);

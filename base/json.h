@@ -33,6 +33,9 @@ struct json_object *json_text(const void *data, size_t len);
 const char *json_line(struct json_object *o); /* NULL: no memory */
 /* The same with a newline, behind what is in @out. -ENOMEM, those of buf_add(). */
 int json_add_line(struct json_object *o, struct buf *out);
+/* Append @len bytes of UTF-8 as one JSON string, quotes and all, escaped as json_line() does it. -ENOMEM, -EFBIG; @out
+ * is then as before. */
+int json_add_text(struct buf *out, const void *data, size_t len);
 /* "2026-01-31T12:00:00.123Z" of CLOCK_REALTIME nanoseconds. */
 void json_time(uint64_t wall_ns, char out[32]);
 

@@ -17,17 +17,21 @@ set -eu
 
 build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev libcap-dev libcmocka-dev uuid-dev liburing-dev liblz4-dev libssl-dev
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev libldns-dev libnl-3-dev libnl-route-3-dev libnftables-dev'
-run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl
+run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl libarchive13
 	debian-archive-keyring'
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
 	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl nftables'
 
-# The MCP server against a client of the official SDK (tests/mcp). Debian's npm pulls some 300 packages, so `all` leaves it out;
-# a node from elsewhere, 20 or later, which brings npm along, does as well.
+# The MCP server against clients of others (tests/mcp). Debian's npm pulls some 300 packages, so `all` leaves it out, and a node that
+# is there already, 18 or later with npm, does as well.
 mcp='nodejs npm'
 
 # What `make bench` compares with; nothing else needs them, and `all` leaves them out.
 bench='qemu-utils jq openssh-client busybox-static cpio time casync borgbackup restic lz4 zstd fio iproute2 nftables perl'
+
+has_node() {
+	command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev/null
+}
 
 names() {
 	case $1 in
@@ -35,7 +39,7 @@ names() {
 	run) echo $run ;;
 	test) echo $test ;;
 	bench) echo $bench ;;
-	mcp) echo $mcp ;;
+	mcp) has_node || echo $mcp ;;
 	all) echo $build $run $test ;;
 	*)
 		echo "deps.sh: no such group: $1 (build, run, test, bench, mcp, all)" >&2

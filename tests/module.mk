@@ -56,17 +56,24 @@ check-e2e: all teststore $(B)/unit/fakefs ## end to end: the daemon, the mount a
 
 NET_UNIT := $(filter test_net% test_domain_net% test_launch_net test_agent_net,$(UNIT))
 NET_FUZZ := $(filter fuzz_net%,$(FUZZ))
-# The official SDK, as the lock says; a test that needs it skips where it is not there.
+# The official SDK and the inspector's command line, as the lock says; a test that needs them skips where they are not there.
 MCP_SDK := tests/mcp/node_modules/.package-lock.json
 .PHONY: mcp-sdk
-mcp-sdk: $(MCP_SDK) ## fetch the SDK that tests/mcp speaks with (node 20, npm; 30 MB)
+mcp-sdk: $(MCP_SDK) ## fetch the clients that tests/mcp speaks with (node 18 or later, npm; 40 MB)
 $(MCP_SDK): tests/mcp/package.json tests/mcp/package-lock.json
 	$(Q)cd tests/mcp && npm ci --ignore-scripts --no-audit --no-fund
 
 .PHONY: check-mcp
-check-mcp: all teststore mcp-sdk $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, the SDK's client, what it costs
-	$(Q)$(RUNNER) -t 600 $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
-		tests/e2e/86_mcp.sh tests/e2e/87_setup.sh tests/mcp/sdk.sh tests/mcp/cost.sh
+check-mcp: check-mcp-clients $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, end to end, clients of others, what it costs
+	$(Q)$(RUNNER) -t 300 $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
+		$(wildcard tests/e2e/8[678]_*.sh)
+
+# Of that, what `check` has not.
+.PHONY: check-mcp-clients
+check-mcp-clients: export COST_OUT := $(CURDIR)/build/mcp-cost
+check-mcp-clients: all teststore mcp-sdk ## the MCP server with the official SDK's client and the inspector's command line, and what it costs
+	$(Q)$(RUNNER) -t 600 tests/mcp/sdk.sh tests/mcp/cost.sh
+	$(Q)cat $(COST_OUT)
 
 .PHONY: check-net
 check-net: all teststore $(addprefix $(B)/unit/,$(NET_UNIT)) $(addprefix $(B)/fuzz/,$(NET_FUZZ)) ## the network alone: units, corpora, and guests in namespaces that the tests make

@@ -230,7 +230,7 @@ write_repro() { # NAME SPEC LIMIT
 		echo '#!/bin/bash'
 		echo "# Runs $1 again as it was run on $(date -u +%FT%TZ), keeps its directory."
 		echo "cd $(printf %q "$PWD") || exit 1"
-		for v in CRUCIBLE_BUILD CRUCIBLE_MUST_RUN CRUCIBLE_TEST_PYTHON CRUCIBLE_TEST_STORE CRUCIBLE_MCP_INSPECTOR ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS; do
+		for v in CRUCIBLE_BUILD CRUCIBLE_MUST_RUN CRUCIBLE_TEST_PYTHON CRUCIBLE_TEST_STORE ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS; do
 			[ -z "${!v-}" ] || printf 'export %s=%q\n' "$v" "${!v}"
 		done
 		echo 'export CRUCIBLE_TEST_KEEP=1'

@@ -3,8 +3,8 @@
 #
 # limit: 300
 #
-# `crucible mcp serve` as a process: every byte of its output, wrong input, revisions of the protocol, and how it ends. The same
-# work as an agent's with nothing but cat, echo, mkdir and ls.
+# `crucible mcp serve` as a process: every byte of its output, wrong input, revisions of the protocol, what memory it takes, and how it
+# ends.
 . "$(dirname "$0")/lib.sh"
 
 start_daemon
@@ -29,6 +29,19 @@ ask() { # ID METHOD [PARAMS]: sets A
 }
 call() { # ID TOOL ARGUMENTS: not waited for
 	say "{\"jsonrpc\":\"2.0\",\"id\":$1,\"method\":\"tools/call\",\"params\":{\"name\":\"$2\",\"arguments\":$3}}"
+}
+end_input() {
+	exec {TO}>&-
+	wait "$SERVER"
+}
+# Its input ends, and so does it; every line that it ever said was a message.
+stop_serving() {
+	local line
+
+	end_input
+	while read -r line; do
+		jq -e 'if type == "array" then .[0] else . end | .jsonrpc == "2.0"' <<<"$line" >/dev/null || fail "no message: $line"
+	done <"$DIR/answers"
 }
 no_runs() { [ -z "$(ls -A "$RUN")" ]; }
 runs_one() { [ "$(cat "$RUN"/run-*/status 2>/dev/null)" = running ]; }
@@ -105,11 +118,6 @@ wait_for "the command to run" runs_one
 say '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":40}}'
 wait_for "its sandbox to go" no_runs
 assert_eq "$(jq -c 'select(type == "object" and .id == 40 and .result)' "$DIR/answers")" "" "answer to a cancelled call"
-while read -r line; do
-	jq -e 'if type == "array" then .[0] else . end | .jsonrpc == "2.0"' <<<"$line" >/dev/null || fail "no message: $line"
-done <"$DIR/answers"
-assert_eq "$(cat "$DIR/serve.err")" "" "standard error"
-
 # -- more than a pipe holds, to a reader that comes late
 mkfifo "$DIR/many.in" "$DIR/many.out"
 "$CRUCIBLE" mcp serve <"$DIR/many.in" >"$DIR/many.out" &
@@ -124,15 +132,68 @@ wait $feeder
 exec {many_in}>&- {many_out}<&-
 wait $many
 
-# -- the input ends while a command runs
+# -- the input ends while commands run: in a sandbox of its own, and in one that stays
+ready_sandbox stays
 call 50 run '{"command":["sleep","600"]}'
-wait_for "the command to run" runs_one
+call 51 exec '{"sandbox_id":"stays","code":"echo $$ >/tmp/pid; exec sleep 600"}'
+runs_both() { [ -s "$RUN/stays/fs/tmp/pid" ] && runs_one; }
+wait_for "the commands to run" runs_both
 began=$EPOCHREALTIME
-exec {TO}>&-
-rc=0
-wait "$SERVER" || rc=$?
+end_input
 awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "gone %.3f s after the end of its input\n", b - a }'
-assert_eq "$rc" 0
+assert_eq "$(cat "$DIR/serve.err")" "" "standard error"
+only_stays() { [ "$(ls -A "$RUN")" = stays ]; }
+wait_for "its sandbox to go" only_stays
+run stays 'while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.05; done; echo cancelled'
+assert_rec stdout '"cancelled\n"'
+
+# -- 8 MiB are enough while files of 1 MiB come and go, as text and as bytes
+head -c 1048576 /dev/urandom >"$DIR/bytes"
+base64 -w 64 "$DIR/bytes" >"$DIR/letters"
+head -c 1048576 "$DIR/letters" >"$DIR/text"
+serve
+for i in 1 2 3; do
+	for kind in content base64; do
+		if [ $kind = content ]; then
+			file=$DIR/text
+			jq -Rs . "$file" >"$DIR/quoted"
+		else
+			file=$DIR/bytes
+			base64 -w 0 "$file" | jq -Rs . >"$DIR/quoted"
+		fi
+		{
+			printf '{"jsonrpc":"2.0","id":"w%s%s","method":"tools/call","params":{"name":"write_files","arguments":{"sandbox_id":"stays","files":[' $i $kind
+			printf '{"path":"/tmp/big","%s":' $kind
+			tr -d '\n' <"$DIR/quoted"
+			echo '}]}}}'
+		} >&$TO
+		wait_for "1 MiB to be written" has_answer "\"w$i$kind\""
+		cmp "$file" "$RUN/stays/fs/tmp/big" || fail "what was written, as $kind"
+		call "\"r$i$kind\"" read_file '{"sandbox_id":"stays","path":"/tmp/big"}'
+		wait_for "1 MiB to be read" has_answer "\"r$i$kind\""
+		answer "\"r$i$kind\"" | jq -j .result.structuredContent.content >"$DIR/back"
+		[ $kind = content ] || { base64 -d "$DIR/back" >"$DIR/decoded" && mv "$DIR/decoded" "$DIR/back"; }
+		cmp "$file" "$DIR/back" || fail "what was read, as $kind"
+	done
+done
+most=$(awk '$1 == "VmHWM:" { print $2 }' "/proc/$SERVER/status")
+echo "most memory while files of 1 MiB passed: $most KiB"
+[ "$most" -le 8192 ] || fail "$most KiB were resident, more than 8 MiB"
+stop_serving
+rmdir "$RUN/stays"
+
+# -- the program that started it is killed: it had the other ends of the pipes, so nothing stays
+mkfifo "$DIR/parent.out"
+bash -c 'coproc SERVER { exec "$CRUCIBLE" mcp serve; }
+	echo "$SERVER_PID"
+	printf "%s\n" "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"run\",\"arguments\":{\"command\":[\"sleep\",\"600\"]}}}" >&"${SERVER[1]}"
+	read -r -u "${SERVER[0]}" _' >"$DIR/parent.out" &
+parent=$!
+read -r SERVER <"$DIR/parent.out"
+wait_for "the command to run" runs_one
+kill -KILL $parent
+wait $parent 2>/dev/null || :
+wait_for "the server to go with the program that started it" gone "$SERVER"
 wait_for "its sandbox to go" no_runs
 
 # -- killed in each way: no sandbox stays
@@ -167,16 +228,22 @@ wait_for "its sandbox to go" no_runs
 serve --mount "$DIR/nowhere"
 ask 1 tools/call '{"name":"list_sandboxes","arguments":{}}'
 assert_json "$A" result.isError true result.content.0.text '=~start the daemon'
-exec {TO}>&-
-wait "$SERVER"
+stop_serving
+AS=(env CRUCIBLE_MOUNT="$DIR/nowhere")
+serve --mount "$MNT"
+AS=()
+ask 1 tools/call '{"name":"list_sandboxes","arguments":{}}'
+assert_json "$A" result.structuredContent.sandboxes '[]'
+stop_serving
 
 # -- flags that are none
-for words in '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b'; do
+for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b'; do
 	rc=0
 	# shellcheck disable=SC2086
-	bounded "$CRUCIBLE" mcp serve $words </dev/null 2>"$DIR/err" || rc=$?
+	bounded "$CRUCIBLE" mcp serve $words </dev/null >"$DIR/said" 2>"$DIR/err" || rc=$?
 	assert_eq "$rc" 1 "exit code with $words"
-	assert_match "$(cat "$DIR/err")" '^crucible: --'
+	assert_eq "$(cat "$DIR/said")" "" "standard output with $words"
+	assert_match "$(cat "$DIR/err")" "^crucible: .*${words%% *}"
 done
 
 # -- denied tools are neither listed nor called
@@ -185,8 +252,7 @@ ask 1 tools/list
 assert_no_match "$A" '"name":"exec"'
 ask 2 tools/call '{"name":"exec","arguments":{"sandbox_id":"a","command":["true"]}}'
 assert_json "$A" error.code -32602 error.message '=~no tool "exec"'
-exec {TO}>&-
-wait "$SERVER"
+stop_serving
 
 # -- as another user: what it makes is that user's, what is another's stays so
 new_sandbox root-s
@@ -202,34 +268,6 @@ if as_user 12345 test -x "$CRUCIBLE"; then
 	assert_json "$A" result.isError true
 	ask 4 tools/call '{"name":"delete_sandbox","arguments":{"sandbox_id":"theirs"}}'
 	assert_json "$A" result.structuredContent.deleted true
-	exec {TO}>&-
-	wait "$SERVER"
+	stop_serving
 fi
 rmdir "$RUN/root-s"
-
-# -- an agent with nothing but cat, echo, mkdir and ls (rmdir ends what mkdir began)
-cd "$MNT"
-mkdir run/w
-echo 'mkdir -p /work' >run/w/cmd
-cat run/w/wait >/dev/null
-echo 'echo $(($1 - $2))' >run/w/fs/work/add.sh
-echo '[ "$(sh /work/add.sh 2 3)" = 5 ] && echo pass' >run/w/fs/work/test.sh
-echo 'sh /work/test.sh' >run/w/cmd
-assert_json "$(cat run/w/wait)" exit_code 1
-echo state >run/w/snapshot
-echo 3 >snapshots/state/fork
-n=0 best=
-for op in '*' + ''; do
-	f=state-$((++n))
-	echo "echo \$((\$1 $op \$2))" >run/$f/fs/work/add.sh
-	echo 'sh /work/test.sh' >run/$f/cmd
-done
-for f in run/*/; do
-	f=$(basename "$f")
-	[ "$f" = w ] || [ "$(json_of "$(cat "run/$f/wait")" exit_code)" != 0 ] || best+=$f
-done
-assert_eq "$best" state-2
-assert_file run/state-2/fs/work/add.sh 'echo $(($1 + $2))'
-rmdir run/w run/state-1 run/state-3 run/state-2 snapshots/state
-cd "$DIR"
-no_runs

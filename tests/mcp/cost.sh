@@ -5,7 +5,7 @@
 # a shell, in the same run. It asserts nothing. Run: tests/run.sh tests/mcp/cost.sh (the figures stand in $COST_OUT).
 . "$(dirname "$0")/../e2e/lib.sh"
 
-need node
+need node perl
 # shellcheck disable=SC2119 # no option
 start_daemon
 export CRUCIBLE_MOUNT=$MNT

@@ -57,6 +57,17 @@ await s.tool('delete_sandbox', { sandbox_id: 'p' });
 assert.deepEqual((await s.tool('list_profiles')).profiles.map((p) => p.name), ['tiny']);
 await s.close();
 
+// The first of the permitted ones is the default where none is named as such.
+s = await connect('--allow-profiles', 'other,tiny');
+await s.fails('run', { command: ['true'] }, /other/);
+await s.close();
+s = await connect('--allow-profiles', 'other,tiny', '--default-profile', 'tiny');
+assert.equal((await s.tool('run', { command: ['echo', 'tiny'] })).stdout, 'tiny\n');
+await s.close();
+s = await connect('--default-profile', 'other');
+await s.fails('run', { command: ['true'] }, /other/);
+await s.close();
+
 // Tools.
 s = await connect('--deny-tools', 'exec,read_file');
 let names = (await s.client.listTools()).tools.map((t) => t.name);

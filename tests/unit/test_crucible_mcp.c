@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -89,6 +91,34 @@ static void test_a_line_too_long_is_told_once(void **state)
 	assert_int_equal(told, 1);
 	assert_int_equal(rpc_reader_add(&r, "\nnext\n", 6), 0);
 	assert_line(&r, "next");
+	rpc_reader_fini(&r);
+	free(text);
+}
+
+static void test_what_a_long_line_took_is_given_back(void **state)
+{
+	const size_t len = 1024 * 1024;
+	char *text = malloc(len + 8);
+	struct rpc_reader r;
+	const char *line;
+	size_t n;
+
+	(void)state;
+	assert_non_null(text);
+	memset(text, 'x', len);
+	memcpy(text + len, "\nnext\ny", 7);
+	rpc_reader_init(&r);
+	for (size_t at = 0; at < len + 7; at += 64 * 1024)
+		assert_int_equal(rpc_reader_add(&r, text + at, len + 7 - at < 64 * 1024 ? len + 7 - at : 64 * 1024), 0);
+	assert_int_equal(rpc_reader_line(&r, &line, &n), 1);
+	assert_int_equal(n, len);
+	rpc_reader_trim(&r);
+	assert_true(r.text.cap < 64 * 1024);
+	assert_line(&r, "next");
+	rpc_reader_trim(&r);
+	assert_int_equal(rpc_reader_line(&r, &line, &n), 0);
+	assert_int_equal(rpc_reader_add(&r, "z\n", 2), 0);
+	assert_line(&r, "yz");
 	rpc_reader_fini(&r);
 	free(text);
 }
@@ -431,6 +461,164 @@ static void test_a_batch_is_answered_by_a_list(void **state)
 	free(text);
 }
 
+/* A tree of plain files with one sandbox, "a", whose guest has a file of 1 MiB. */
+static void make_tree(char dir[])
+{
+	char path[128], *text = malloc(1024 * 1024);
+	int fd;
+
+	assert_non_null(mkdtemp(dir));
+	for (size_t i = 0; i < 5; i++) {
+		static const char *const made[] = { "run", "run/a", "run/a/fs", "version", "run/a/fs/big" };
+
+		snprintf(path, sizeof(path), "%s/%s", dir, made[i]);
+		if (i < 3) {
+			assert_int_equal(mkdir(path, 0755), 0);
+			continue;
+		}
+		fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+		assert_true(fd >= 0);
+		memset(text, 'x', 1024 * 1024);
+		assert_int_equal(fd_write_all(fd, i == 3 ? "1\n" : text, i == 3 ? 2 : 1024 * 1024), 0);
+		close(fd);
+	}
+	free(text);
+}
+
+/* A server in a process of its own. */
+struct served {
+	char dir[32];
+	int to, from;
+	pid_t pid;
+	char *line;
+	size_t cap;
+	FILE *answers;
+};
+
+static void begin_serving(struct served *s)
+{
+	struct args none = { 0 };
+	int in[2], out[2];
+
+	*s = (struct served){ .dir = "/tmp/test-mcp.XXXXXX" };
+	make_tree(s->dir);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	s->pid = fork();
+	assert_true(s->pid >= 0);
+	if (s->pid == 0) {
+		struct server_config config = { .in = in[0], .out = out[1], .mount = s->dir };
+		struct guard g;
+
+		close(in[1]);
+		close(out[0]);
+		config.guard = &g;
+		_exit(guard_init(&g, &none, NULL) < 0 || server_run(&config, NULL) != 0);
+	}
+	close(in[0]);
+	close(out[1]);
+	s->to = in[1];
+	s->from = out[0];
+	s->answers = fdopen(out[0], "r");
+	assert_non_null(s->answers);
+}
+
+/* Returns the most memory that it ever had, in KiB. */
+static long end_serving(struct served *s)
+{
+	struct rusage used;
+	char command[64];
+	int status;
+
+	close(s->to);
+	assert_int_equal(wait4(s->pid, &status, 0, &used), s->pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	fclose(s->answers);
+	free(s->line);
+	snprintf(command, sizeof(command), "rm -rf %s", s->dir);
+	assert_int_equal(system(command), 0);
+	return used.ru_maxrss;
+}
+
+static struct json_object *next_answer(struct served *s)
+{
+	struct json_object *o = NULL;
+	ssize_t n = getline(&s->line, &s->cap, s->answers);
+
+	assert_true(n > 0);
+	assert_int_equal(json_parse(s->line, (size_t)n, &o, NULL), 0);
+	return o;
+}
+
+#define READ_BIG                                                                \
+	"{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"tools/call\",\"params\":{" \
+	"\"name\":\"read_file\",\"arguments\":{\"sandbox_id\":\"a\",\"path\":\"/big\"}}}"
+
+/* 200 answers of 2 MiB each are asked for before the first is read. */
+static void test_who_does_not_read_is_not_served(void **state)
+{
+	const int calls = 200;
+	struct served s;
+	bool seen[200] = { 0 };
+	long most_kib;
+
+	(void)state;
+	begin_serving(&s);
+	for (int i = 0; i < calls; i++)
+		assert_true(dprintf(s.to, READ_BIG "\n", i) > 0);
+	for (int i = 0; i < calls; i++) {
+		AUTO_JSON *o = next_answer(&s);
+		struct json_object *result;
+		int id = (int)fields_number(o, "id");
+
+		assert_true(id >= 0 && id < calls && !seen[id]);
+		seen[id] = true;
+		assert_true(json_object_object_get_ex(o, "result", &result));
+		assert_true(json_object_object_get_ex(result, "structuredContent", &result));
+		assert_int_equal(strlen(fields_text(result, "content")), 1024 * 1024);
+	}
+	/* What it does not answer it does not read either: this is more than all pipes and buffers hold. */
+	for (int i = 0; i < 2000; i++)
+		assert_true(dprintf(s.to, "{\"jsonrpc\":\"2.0\",\"id\":%d,\"method\":\"ping\"}\n", i) > 0);
+	for (int i = 0; i < 2000; i++) {
+		AUTO_JSON *o = next_answer(&s);
+
+		assert_int_equal(fields_number(o, "id"), i);
+	}
+	most_kib = end_serving(&s);
+	print_message("most memory: %ld KiB\n", most_kib);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	assert_true(most_kib < 128 * 1024);
+#endif
+}
+
+/* A list of answers is one line, and so must be held as a whole: what is too much for it is refused, by its id. */
+static void test_a_batch_that_is_too_long_is_cut(void **state)
+{
+	const size_t calls = 40;
+	AUTO_JSON *list = NULL;
+	struct served s;
+	size_t refused = 0;
+
+	(void)state;
+	begin_serving(&s);
+	for (size_t i = 0; i < calls; i++)
+		assert_true(dprintf(s.to, "%c" READ_BIG, i ? ',' : '[', (int)i) > 0);
+	assert_int_equal(write(s.to, "]\n", 2), 2);
+	list = next_answer(&s);
+	assert_int_equal(json_object_array_length(list), calls);
+	for (size_t i = 0; i < calls; i++) {
+		struct json_object *o = json_object_array_get_idx(list, i), *error;
+
+		if (!json_object_object_get_ex(o, "error", &error))
+			continue;
+		assert_non_null(strstr(fields_text(error, "message"), "too long"));
+		refused++;
+	}
+	assert_true(refused > 0 && refused < calls / 2);
+	end_serving(&s);
+}
+
 static void test_revisions(void **state)
 {
 	AUTO_JSON *params = NULL, *old = NULL, *data = NULL, *result = NULL;
@@ -459,6 +647,7 @@ int main(void)
 	const struct CMUnitTest tests_of_mcp[] = {
 		cmocka_unit_test(test_lines_come_in_any_pieces),
 		cmocka_unit_test(test_a_line_too_long_is_told_once),
+		cmocka_unit_test(test_what_a_long_line_took_is_given_back),
 		cmocka_unit_test(test_what_is_no_message),
 		cmocka_unit_test(test_answers_are_lines),
 		cmocka_unit_test(test_ids_are_the_same_by_type_and_value),
@@ -471,6 +660,8 @@ int main(void)
 		cmocka_unit_test(test_what_is_pending_counts_once),
 		cmocka_unit_test(test_a_conversation_without_files),
 		cmocka_unit_test(test_a_batch_is_answered_by_a_list),
+		cmocka_unit_test(test_who_does_not_read_is_not_served),
+		cmocka_unit_test(test_a_batch_that_is_too_long_is_cut),
 		cmocka_unit_test(test_revisions),
 	};
 

@@ -262,10 +262,39 @@ static void test_add_line(void **state)
 	buf_fini(&b);
 }
 
+/* As json-c writes it, for every byte that may stand in a string, behind what is there already. */
+static void test_add_text_is_as_json_c_writes_it_or_EFBIG(void **state)
+{
+	char text[128 + 4];
+	struct buf out;
+
+	(void)state;
+	for (size_t i = 0; i < 128; i++)
+		text[i] = (char)i;
+	memcpy(text + 128, "\xf0\x9f\x98\x80", 4);
+	buf_init(&out, 4096);
+	for (size_t from = 0; from <= sizeof(text); from++) {
+		AUTO_JSON *o = json_object_new_string_len(text + from, (int)(sizeof(text) - from));
+
+		assert_int_equal(buf_adds(&out, "x"), 0);
+		assert_int_equal(json_add_text(&out, text + from, sizeof(text) - from), 0);
+		assert_string_equal(buf_str(&out) + 1, json_line(o));
+		out.len = 0;
+	}
+	buf_fini(&out);
+	buf_init(&out, 6);
+	assert_int_equal(buf_adds(&out, "x"), 0);
+	assert_int_equal(json_add_text(&out, "a\nbc", 4), -EFBIG);
+	assert_string_equal(buf_str(&out), "x");
+	assert_int_equal(json_add_text(&out, "a\n", 2), 0);
+	buf_fini(&out);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_add_line),
+		cmocka_unit_test(test_add_text_is_as_json_c_writes_it_or_EFBIG),
 		cmocka_unit_test(test_accepts_rfc8259),
 		cmocka_unit_test(test_refuses_the_rest_einval),
 		cmocka_unit_test(test_nul_and_depth),

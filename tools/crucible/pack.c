@@ -2,13 +2,13 @@
 /* The way in: a local directory becomes the stream that the sandbox's `import` takes. */
 #include "tools/crucible/pack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/crucible/libarchive.h"
 
 #define BLOCK_BYTES (64 * 1024)
 
@@ -24,9 +24,9 @@ struct packing {
 
 static int fail(struct archive *a, const char *what, struct err *e)
 {
-	int code = archive_errno(a) > 0 ? -archive_errno(a) : -EIO;
+	int code = la.archive_errno(a) > 0 ? -la.archive_errno(a) : -EIO;
 
-	return err_set(e, code, "%s: %s", what, archive_error_string(a) ?: strerror(-code));
+	return err_set(e, code, "%s: %s", what, la.archive_error_string(a) ?: strerror(-code));
 }
 
 static la_ssize_t on_write(struct archive *a, void *arg, const void *data, size_t len)
@@ -41,7 +41,7 @@ static la_ssize_t on_write(struct archive *a, void *arg, const void *data, size_
 	while (n < 0 && errno == EINTR);
 	if (n < 0) {
 		p->failed = true;
-		archive_set_error(a, errno, "%s", strerror(errno));
+		la.archive_set_error(a, errno, "%s", strerror(errno));
 	}
 	return n;
 }
@@ -49,7 +49,7 @@ static la_ssize_t on_write(struct archive *a, void *arg, const void *data, size_
 /* "dir/sub/file" -> "prefix/sub/file", and nothing of the owner or of the host but mode and time. */
 static int rename_entry(const struct packing *p, struct archive_entry *entry)
 {
-	const char *path = archive_entry_pathname(entry);
+	const char *path = la.archive_entry_pathname(entry);
 	const char *rest;
 	char *renamed;
 
@@ -58,16 +58,16 @@ static int rename_entry(const struct packing *p, struct archive_entry *entry)
 	rest = path + p->dir_len;
 	if (asprintf(&renamed, "%s%s%s", p->prefix, *rest && *rest != '/' ? "/" : "", rest) < 0)
 		return -ENOMEM;
-	archive_entry_set_pathname(entry, renamed);
+	la.archive_entry_set_pathname(entry, renamed);
 	free(renamed);
-	archive_entry_set_uid(entry, 0);
-	archive_entry_set_gid(entry, 0);
-	archive_entry_set_uname(entry, NULL);
-	archive_entry_set_gname(entry, NULL);
-	archive_entry_unset_atime(entry);
-	archive_entry_unset_ctime(entry);
-	archive_entry_unset_birthtime(entry);
-	archive_entry_sparse_clear(entry);
+	la.archive_entry_set_uid(entry, 0);
+	la.archive_entry_set_gid(entry, 0);
+	la.archive_entry_set_uname(entry, NULL);
+	la.archive_entry_set_gname(entry, NULL);
+	la.archive_entry_unset_atime(entry);
+	la.archive_entry_unset_ctime(entry);
+	la.archive_entry_unset_birthtime(entry);
+	la.archive_entry_sparse_clear(entry);
 	return 0;
 }
 
@@ -76,7 +76,7 @@ static int write_bytes(struct packing *p, const void *data, size_t len, struct e
 	const char *at = data;
 
 	while (len > 0) {
-		la_ssize_t n = archive_write_data(p->out, at, len);
+		la_ssize_t n = la.archive_write_data(p->out, at, len);
 
 		if (n < 0)
 			return fail(p->out, "import", e);
@@ -99,7 +99,7 @@ static int copy_data(struct packing *p, const char *name, struct err *e)
 		const void *block;
 		int64_t offset;
 		size_t len;
-		int r = archive_read_data_block(p->in, &block, &len, &offset);
+		int r = la.archive_read_data_block(p->in, &block, &len, &offset);
 
 		if (r == ARCHIVE_EOF)
 			return 0;
@@ -123,23 +123,23 @@ static int copy_data(struct packing *p, const char *name, struct err *e)
 static int add_entry(struct packing *p, struct archive_entry *entry, struct err *e)
 {
 	struct archive_entry *spare = NULL;
-	char *name = strdup(archive_entry_pathname(entry) ?: "?");
+	char *name = strdup(la.archive_entry_pathname(entry) ?: "?");
 	int r = name ? rename_entry(p, entry) : -ENOMEM;
 
 	if (r < 0) {
 		err_set(e, r, "%s: %s", name ?: p->dir, strerror(-r));
 		goto out;
 	}
-	archive_entry_linkify(p->links, &entry, &spare);
+	la.archive_entry_linkify(p->links, &entry, &spare);
 	if (!entry)
 		goto out;
-	if (archive_write_header(p->out, entry) < ARCHIVE_WARN) {
+	if (la.archive_write_header(p->out, entry) < ARCHIVE_WARN) {
 		r = fail(p->out, "import", e);
 		goto out;
 	}
 	p->count.files++;
-	if (archive_entry_filetype(entry) == AE_IFREG && archive_entry_size(entry) > 0 &&
-	    !archive_entry_hardlink(entry))
+	if (la.archive_entry_filetype(entry) == AE_IFREG && la.archive_entry_size(entry) > 0 &&
+	    !la.archive_entry_hardlink(entry))
 		r = copy_data(p, name, e);
 out:
 	free(name);
@@ -148,12 +148,12 @@ out:
 
 static int pack_all(struct packing *p, struct err *e)
 {
-	struct archive_entry *entry = archive_entry_new();
+	struct archive_entry *entry = la.archive_entry_new();
 	int r = entry ? 0 : err_set(e, -ENOMEM, "no memory");
 
 	while (r == 0) {
 		__LA_MODE_T type;
-		int got = archive_read_next_header2(p->in, entry);
+		int got = la.archive_read_next_header2(p->in, entry);
 
 		if (got == ARCHIVE_EOF)
 			break;
@@ -161,50 +161,52 @@ static int pack_all(struct packing *p, struct err *e)
 			r = fail(p->in, p->dir, e);
 			break;
 		}
-		archive_read_disk_descend(p->in);
-		type = archive_entry_filetype(entry);
+		la.archive_read_disk_descend(p->in);
+		type = la.archive_entry_filetype(entry);
 		if (type == AE_IFREG || type == AE_IFDIR || type == AE_IFLNK)
 			r = add_entry(p, entry, e);
 		else
 			p->count.skipped++;
 	}
-	archive_entry_free(entry);
+	la.archive_entry_free(entry);
 	return r;
 }
 
 int pack_directory(const char *dir, const char *prefix, int fd, struct pack_count *ret, struct err *e)
 {
 	struct packing p = { .dir = dir, .prefix = prefix, .dir_len = strlen(dir), .fd = fd };
-	int r = 0;
+	int r = libarchive_load(e);
 
-	p.in = archive_read_disk_new();
-	p.out = archive_write_new();
-	p.links = archive_entry_linkresolver_new();
+	if (r < 0)
+		return r;
+	p.in = la.archive_read_disk_new();
+	p.out = la.archive_write_new();
+	p.links = la.archive_entry_linkresolver_new();
 	if (!p.in || !p.out || !p.links) {
 		r = err_set(e, -ENOMEM, "no memory");
 		goto out;
 	}
-	archive_read_disk_set_symlink_hybrid(p.in); /* @dir itself may be one */
-	archive_read_disk_set_behavior(p.in, ARCHIVE_READDISK_NO_XATTR | ARCHIVE_READDISK_NO_ACL |
-						     ARCHIVE_READDISK_NO_FFLAGS);
-	archive_write_set_format_pax_restricted(p.out);
-	archive_entry_linkresolver_set_strategy(p.links, archive_format(p.out));
-	archive_write_set_bytes_per_block(p.out, BLOCK_BYTES);
-	archive_write_set_bytes_in_last_block(p.out, 1);
-	if (archive_read_disk_open(p.in, dir) != ARCHIVE_OK)
+	la.archive_read_disk_set_symlink_hybrid(p.in); /* @dir itself may be one */
+	la.archive_read_disk_set_behavior(p.in, ARCHIVE_READDISK_NO_XATTR | ARCHIVE_READDISK_NO_ACL |
+							ARCHIVE_READDISK_NO_FFLAGS);
+	la.archive_write_set_format_pax_restricted(p.out);
+	la.archive_entry_linkresolver_set_strategy(p.links, la.archive_format(p.out));
+	la.archive_write_set_bytes_per_block(p.out, BLOCK_BYTES);
+	la.archive_write_set_bytes_in_last_block(p.out, 1);
+	if (la.archive_read_disk_open(p.in, dir) != ARCHIVE_OK)
 		r = fail(p.in, dir, e);
-	else if (archive_write_open(p.out, &p, NULL, on_write, NULL) != ARCHIVE_OK)
+	else if (la.archive_write_open(p.out, &p, NULL, on_write, NULL) != ARCHIVE_OK)
 		r = fail(p.out, "import", e);
 	else
 		r = pack_all(&p, e);
-	if (r == 0 && archive_write_close(p.out) != ARCHIVE_OK)
+	if (r == 0 && la.archive_write_close(p.out) != ARCHIVE_OK)
 		r = fail(p.out, "import", e);
 	if (r == 0)
 		*ret = p.count;
 out:
-	archive_entry_linkresolver_free(p.links);
+	la.archive_entry_linkresolver_free(p.links);
 	p.failed = p.failed || r < 0;
-	archive_write_free(p.out);
-	archive_read_free(p.in);
+	la.archive_write_free(p.out);
+	la.archive_read_free(p.in);
 	return r;
 }

@@ -5,14 +5,13 @@
  * absolute names, and to go through links; and what is made gets no owner, no set-user-id bit and no device. */
 #include "tools/crucible/pack.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tools/crucible/libarchive.h"
 #include "tools/crucible/printable.h"
 
 #define BLOCK_BYTES (64 * 1024)
@@ -66,16 +65,16 @@ bool unpack_link_stays_inside(const char *path, const char *target)
 
 static int fail(struct archive *a, const char *what, struct err *e)
 {
-	int code = archive_errno(a) > 0 ? -archive_errno(a) : -EBADMSG;
+	int code = la.archive_errno(a) > 0 ? -la.archive_errno(a) : -EBADMSG;
 
-	return err_set(e, code, "%s: %s", what, archive_error_string(a) ?: strerror(-code));
+	return err_set(e, code, "%s: %s", what, la.archive_error_string(a) ?: strerror(-code));
 }
 
 /* 1: make it. 0: leave it out. -EBADMSG: no tar of ours names such a thing. */
 static int judge(struct archive_entry *entry, struct err *e)
 {
-	const char *path = archive_entry_pathname(entry), *hard = archive_entry_hardlink(entry),
-		   *soft = archive_entry_symlink(entry);
+	const char *path = la.archive_entry_pathname(entry), *hard = la.archive_entry_hardlink(entry),
+		   *soft = la.archive_entry_symlink(entry);
 
 	if (!path || !unpack_path_is_plain(path))
 		return err_set(e, -EBADMSG, "the guest's tar names \"%.200s\": refused", path ?: "");
@@ -83,7 +82,7 @@ static int judge(struct archive_entry *entry, struct err *e)
 		return unpack_path_is_plain(hard)
 			       ? 1
 			       : err_set(e, -EBADMSG, "the guest's tar links to \"%.200s\": refused", hard);
-	switch (archive_entry_filetype(entry)) {
+	switch (la.archive_entry_filetype(entry)) {
 	case AE_IFREG:
 	case AE_IFDIR:
 		return 1;
@@ -100,13 +99,13 @@ static int copy_data(struct archive *in, struct archive *out, const char *name, 
 		const void *block;
 		int64_t offset;
 		size_t len;
-		int r = archive_read_data_block(in, &block, &len, &offset);
+		int r = la.archive_read_data_block(in, &block, &len, &offset);
 
 		if (r == ARCHIVE_EOF)
 			return 0;
 		if (r < ARCHIVE_WARN)
 			return fail(in, "the guest's tar", e);
-		if (archive_write_data_block(out, block, len, offset) < ARCHIVE_WARN)
+		if (la.archive_write_data_block(out, block, len, offset) < ARCHIVE_WARN)
 			return fail(out, name, e);
 		count->bytes += len;
 	}
@@ -115,15 +114,15 @@ static int copy_data(struct archive *in, struct archive *out, const char *name, 
 static int make(struct archive *in, struct archive *out, struct archive_entry *entry, struct pack_count *count,
 		struct err *e)
 {
-	const char *name = archive_entry_pathname(entry);
+	const char *name = la.archive_entry_pathname(entry);
 	int r = 0;
 
-	archive_entry_set_mode(entry, archive_entry_filetype(entry) | (archive_entry_perm(entry) & 0777));
-	if (archive_write_header(out, entry) < ARCHIVE_WARN)
+	la.archive_entry_set_mode(entry, la.archive_entry_filetype(entry) | (la.archive_entry_perm(entry) & 0777));
+	if (la.archive_write_header(out, entry) < ARCHIVE_WARN)
 		return fail(out, name, e);
-	if (archive_entry_size(entry) > 0)
+	if (la.archive_entry_size(entry) > 0)
 		r = copy_data(in, out, name, count, e);
-	if (r == 0 && archive_write_finish_entry(out) < ARCHIVE_WARN)
+	if (r == 0 && la.archive_write_finish_entry(out) < ARCHIVE_WARN)
 		r = fail(out, name, e);
 	count->files++;
 	return r;
@@ -133,7 +132,7 @@ static int unpack_all(struct archive *in, struct archive *out, struct pack_count
 {
 	for (;;) {
 		struct archive_entry *entry;
-		int r = archive_read_next_header(in, &entry);
+		int r = la.archive_read_next_header(in, &entry);
 
 		if (r == ARCHIVE_EOF)
 			return 0;
@@ -151,32 +150,36 @@ static int unpack_all(struct archive *in, struct archive *out, struct pack_count
 
 int unpack_directory(int fd, int dir, struct pack_count *ret, struct err *e)
 {
-	struct archive *in = archive_read_new(), *out = archive_write_disk_new();
+	struct archive *in, *out;
 	struct pack_count count = { 0 };
 	AUTO_FD back = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int r = 0;
+	int r = libarchive_load(e);
 
+	if (r < 0)
+		return r;
+	in = la.archive_read_new();
+	out = la.archive_write_disk_new();
 	if (!in || !out) {
 		r = err_set(e, -ENOMEM, "no memory");
 		goto out;
 	}
-	archive_read_support_format_tar(in);
-	archive_write_disk_set_options(out, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | SECURE);
+	la.archive_read_support_format_tar(in);
+	la.archive_write_disk_set_options(out, ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | SECURE);
 	if (fchdir(dir) < 0)
 		r = err_set(e, -errno, "the directory to copy to: %s", strerror(errno));
-	else if (archive_read_open_fd(in, fd, BLOCK_BYTES) != ARCHIVE_OK)
+	else if (la.archive_read_open_fd(in, fd, BLOCK_BYTES) != ARCHIVE_OK)
 		r = fail(in, "the guest's tar", e);
 	else
 		r = unpack_all(in, out, &count, e);
 	/* Directories get their modes and times here. */
-	if (r == 0 && archive_write_close(out) < ARCHIVE_WARN)
+	if (r == 0 && la.archive_write_close(out) < ARCHIVE_WARN)
 		r = fail(out, "the directory to copy to", e);
 	if (back >= 0 && fchdir(back) < 0 && r == 0)
 		r = err_set(e, -errno, "back to the working directory: %s", strerror(errno));
 	if (r == 0)
 		*ret = count;
 out:
-	archive_read_free(in);
-	archive_write_free(out);
+	la.archive_read_free(in);
+	la.archive_write_free(out);
 	return r;
 }

@@ -26,9 +26,17 @@ struct call {
 	struct guard *guard;	    /* borrowed */
 	const char *mount;	    /* --mount, or NULL */
 	struct cli cli;		    /* args: what `in` says, as flags; mount: open while it runs */
-	struct json_object *result; /* an object; owned */
+	struct json_object *result; /* an object; owned; NULL again when it has become `text` */
+	struct buf text;	    /* the result as JSON, unless... */
+	bool failed;		    /* ...there is none: words in cli.err */
 
 	/* The loop's. */
+	enum call_state {
+		CALL_QUEUED,  /* no thread has been asked to run it */
+		CALL_RUNNING, /* one has */
+		CALL_DONE,    /* it waits until its answer is taken */
+	} state;
+	size_t bytes; /* so long was the request */
 	struct pool_job job;
 	struct server *server;
 	struct call *next;
@@ -63,6 +71,10 @@ int call_word(struct call *c, const char *word);
 /* Run a subcommand as -o json would print it; what it gives becomes c->result, below @key unless that is NULL. */
 int call_command(struct call *c, command_fn *fn, const char *key);
 
+/* What its result was, or that it failed, as the line that answers it, behind what is in @out (answer.c). To be used
+ * once: the result is freed on the way. -ENOMEM, -EFBIG; @out is then as before. */
+int call_answer(struct call *c, struct buf *out);
+
 /* -- tools: one table (tools.c) -- */
 
 enum tool_flags {
@@ -85,8 +97,8 @@ extern const size_t ntools;
 const struct tool *tool_find(const struct guard *g, const char *name);
 /* {"tools":[…]} of those that @g permits. NULL: no memory. */
 struct json_object *tools_list(const struct guard *g);
-/* Check the arguments, open the mount, run, and make the result of it, an error too. NULL: no memory, or cancelled. */
-struct json_object *tool_call(struct call *c);
+/* Check the arguments, open the mount, run. As a call_fn. */
+int tool_call(struct call *c);
 
 call_fn tool_run, tool_exec, tool_create, tool_stop, tool_delete, tool_inspect, tool_list,
 	tool_logs;							       /* sandbox.c exec.c */
@@ -106,8 +118,9 @@ int write_files(struct call *c, struct sbx *s, uint64_t *ret_files, uint64_t *re
 /* Open the guest's @path (absolute) below fs/. @flags, @mode as openat2 has them; parents are made for O_CREAT. The
  * first use starts the machine: waits for it. Returns a descriptor, or -errno with words. */
 int open_guest_file(struct call *c, struct sbx *s, const char *path, int flags, mode_t mode);
-/* A guest's bytes as members of @o: @key as text, or base64 with "base64": true. */
-int put_content(struct json_object *o, const char *key, const uint8_t *data, size_t len);
+/* A guest's bytes as members of @o: @key as text, or base64 with "base64": true. @bytes is empty afterwards: a large
+ * file is held no longer than needed. */
+int put_content(struct json_object *o, const char *key, struct buf *bytes);
 
 /* -- resources.c -- */
 

@@ -3,13 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <openssl/evp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/fd.h"
 #include "tools/crucible/fields.h"
@@ -18,7 +18,8 @@
 
 #define READ_DEFAULT (1024u * 1024)
 #define READ_MAX     (4u * 1024 * 1024)
-#define BASE64	     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+#define PIECE	     65536	 /* of reading */
+#define GROUPS	     (64 * 1024) /* of base64 that are decoded at once, in letters */
 #define ENTRIES_MAX  2000
 #define START_TRIES  12 /* of 5 s each: the first use of fs/ starts the machine, and may be a cold boot */
 
@@ -113,74 +114,70 @@ static int parse_mode(struct call *c, struct json_object *o, const char *path, m
 	return 0;
 }
 
-/* Returns how many bytes @text is, or -1. */
-static int base64_bytes(const char *text, uint8_t *out)
-{
-	size_t len = strlen(text);
-	int n, padding = 0;
+/* What is to be written: borrowed from the arguments. */
+struct content {
+	const char *text;
+	size_t len;
+	bool base64;
+	size_t bytes; /* of the file */
+};
 
-	if (len == 0)
-		return 0;
-	if (len % 4 || len > INT_MAX || strspn(text, BASE64) + 2 < len)
-		return -1;
-	while (padding < 2 && text[len - 1 - (size_t)padding] == '=')
-		padding++;
-	n = EVP_DecodeBlock(out, (const unsigned char *)text, (int)len);
-	return n < padding ? -1 : n - padding;
+static int parse_content(struct call *c, struct json_object *o, const char *path, struct content *ret)
+{
+	struct json_object *content = NULL, *base64 = NULL, *v;
+
+	json_object_object_get_ex(o, "content", &content);
+	json_object_object_get_ex(o, "base64", &base64);
+	if (!content == !base64)
+		return err_set(&c->cli.err, -EINVAL, "content, base64: %s needs one of them", path);
+	v = content ?: base64;
+	*ret = (struct content){ .text = json_object_get_string(v), .base64 = base64 != NULL };
+	ret->bytes = ret->len = (size_t)json_object_get_string_len(v);
+	if (base64 && base64_check(ret->text, ret->len, &ret->bytes) < 0)
+		return err_set(&c->cli.err, -EINVAL, "base64: that of %s is none", path);
+	return 0;
 }
 
-/* *ret_free is to be freed; *ret may be borrowed. */
-static int file_bytes(struct call *c, struct json_object *o, const char *path, const void **ret, size_t *ret_len,
-		      uint8_t **ret_free)
+static int write_content(int fd, const struct content *data)
 {
-	const char *base64 = fields_text(o, "base64");
-	struct json_object *content;
-	size_t cap;
-	int n;
+	AUTO_FREE uint8_t *piece = NULL; /* not on the stack: sixteen of these would stay */
+	int r = 0;
 
-	if (json_object_object_get_ex(o, "content", &content) == (base64 != NULL))
-		return err_set(&c->cli.err, -EINVAL, "content, base64: %s needs one of them", path);
-	if (!base64) {
-		*ret = json_object_get_string(content);
-		*ret_len = (size_t)json_object_get_string_len(content);
-		return 0;
+	if (!data->base64)
+		return fd_write_all(fd, data->text, data->len);
+	piece = malloc(GROUPS / 4 * 3);
+	if (!piece)
+		return -ENOMEM;
+	for (size_t at = 0; at < data->len && r == 0; at += GROUPS) {
+		size_t left = data->len - at;
+
+		r = fd_write_all(fd, piece, base64_decode(data->text + at, left < GROUPS ? left : GROUPS, piece));
 	}
-	cap = strlen(base64) / 4 * 3 + 3;
-	*ret_free = malloc(cap);
-	if (!*ret_free)
-		return err_set(&c->cli.err, -ENOMEM, "no memory");
-	n = base64_bytes(base64, *ret_free);
-	if (n < 0)
-		return err_set(&c->cli.err, -EINVAL, "base64: that of %s is none", path);
-	*ret = *ret_free;
-	*ret_len = (size_t)n;
-	return 0;
+	return r;
 }
 
 static int write_file(struct call *c, struct sbx *s, struct json_object *o, uint64_t *ret_bytes)
 {
 	const char *path = fields_text(o, "path");
-	AUTO_FREE uint8_t *decoded = NULL;
-	const void *data = NULL;
+	struct content data;
 	mode_t mode = 0644;
-	size_t len = 0;
 	AUTO_FD fd = -1;
 	int r = parse_mode(c, o, path, &mode);
 
 	if (r == 0)
-		r = file_bytes(c, o, path, &data, &len, &decoded);
+		r = parse_content(c, o, path, &data);
 	if (r < 0)
 		return r;
 	fd = open_guest_file(c, s, path, O_WRONLY | O_CREAT | O_TRUNC, mode & 0777);
 	if (fd < 0)
 		return fd;
-	r = fd_write_all(fd, data, len);
+	r = write_content(fd, &data);
 	if (r == 0 && fields_text(o, "mode") && fchmod(fd, mode) < 0)
 		r = -errno;
 	/* What the guest could not take may be said only now. */
 	if (r == 0 && close(take_fd(&fd)) < 0)
 		r = -errno;
-	*ret_bytes += len;
+	*ret_bytes += data.bytes;
 	return r < 0 ? explain(c, path, r) : 0;
 }
 
@@ -225,24 +222,23 @@ int tool_write_files(struct call *c)
 
 /* -- read_file -------------------------------------------------------------------------------------------------- */
 
-static struct json_object *base64_text(const uint8_t *data, size_t len)
+int put_content(struct json_object *o, const char *key, struct buf *bytes)
 {
-	size_t cap = (len + 2) / 3 * 4 + 1;
-	char *text = malloc(cap);
-	struct json_object *o = NULL;
+	bool text = json_is_utf8(bytes->data, bytes->len) && !(bytes->len && memchr(bytes->data, 0, bytes->len));
+	struct buf encoded;
+	int r = 0;
 
-	if (text && EVP_EncodeBlock((unsigned char *)text, data, (int)len) >= 0)
-		o = json_object_new_string(text);
-	free(text);
-	return o;
-}
-
-int put_content(struct json_object *o, const char *key, const uint8_t *data, size_t len)
-{
-	bool text = json_is_utf8(data, len) && !memchr(data ? data : (const uint8_t *)"", 0, len);
-	int r = fields_put(o, key,
-			   text ? json_object_new_string_len((const char *)data, (int)len) : base64_text(data, len));
-
+	if (!text) {
+		buf_init(&encoded, READ_MAX * 2);
+		r = base64_add(&encoded, bytes->data, bytes->len);
+		buf_fini(bytes);
+		*bytes = encoded;
+	}
+	if (r == 0)
+		r = fields_put(
+			o, key,
+			json_object_new_string_len(bytes->len ? (const char *)bytes->data : "", (int)bytes->len));
+	buf_fini(bytes);
 	return r < 0 ? r : fields_put(o, "base64", json_object_new_boolean(!text));
 }
 
@@ -264,24 +260,25 @@ int tool_read_file(struct call *c)
 	const char *path = call_text(c, "path");
 	bool truncated = false;
 	struct buf text;
+	size_t bytes;
 	AUTO_FD fd = -1;
 	struct sbx s;
 	int r = open_sandbox(c, &s);
 
 	if (r < 0)
 		return r;
-	buf_init(&text, READ_MAX + 1 + 65536);
+	buf_init(&text, READ_MAX + 1 + PIECE);
 	fd = open_guest_file(c, &s, path, O_RDONLY | O_NONBLOCK, 0);
 	r = fd < 0 ? fd : 0;
 	while (r == 0 && text.len <= max) {
 		uint8_t *to;
 		ssize_t n;
 
-		if (buf_reserve(&text, 65536, &to) < 0) {
+		if (buf_reserve(&text, PIECE, &to) < 0) {
 			r = err_set(&c->cli.err, -ENOMEM, "no memory");
 			break;
 		}
-		n = read(fd, to, 65536);
+		n = read(fd, to, PIECE);
 		if (n < 0 && errno == EINTR && !atomic_load(&c->cancelled))
 			continue;
 		if (n < 0)
@@ -295,10 +292,11 @@ int tool_read_file(struct call *c)
 		text.len = whole_characters(text.data, max);
 	}
 	if (r == 0) {
+		bytes = text.len;
 		c->result = json_object_new_object();
 		if (!c->result || fields_put(c->result, "path", json_object_new_string(path)) < 0 ||
-		    put_content(c->result, "content", text.data, text.len) < 0 ||
-		    fields_put(c->result, "bytes", json_object_new_uint64(text.len)) < 0 ||
+		    put_content(c->result, "content", &text) < 0 ||
+		    fields_put(c->result, "bytes", json_object_new_uint64(bytes)) < 0 ||
 		    fields_put(c->result, "truncated", json_object_new_boolean(truncated)) < 0)
 			r = err_set(&c->cli.err, -ENOMEM, "no memory");
 	}

@@ -159,12 +159,12 @@ static int read_all(struct call *c, int fd, struct buf *text)
 	}
 }
 
-static int tell(struct call *c, const char *uri, const char *type, bool guest, const struct buf *text)
+static int tell(struct call *c, const char *uri, const char *type, bool guest, struct buf *text)
 {
 	struct json_object *o = json_object_new_object(), *list = json_object_new_array();
 	struct json_object *v, *meta = json_object_new_object();
 	bool is_text;
-	int r = o && list && meta ? put_content(o, "text", text->data, text->len) : -ENOMEM;
+	int r = o && list && meta ? put_content(o, "text", text) : -ENOMEM;
 
 	if (r == 0) {
 		json_object_object_get_ex(o, "base64", &v);

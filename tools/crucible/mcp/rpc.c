@@ -18,14 +18,34 @@ void rpc_reader_fini(struct rpc_reader *r)
 	buf_fini(&r->text);
 }
 
-int rpc_reader_add(struct rpc_reader *r, const void *data, size_t len)
+/* What was taken makes room. */
+static void drop_taken(struct rpc_reader *r)
 {
 	buf_drop(&r->text, r->at);
 	r->scanned -= r->at;
 	r->at = 0;
 	if (r->text.len == 0)
 		buf_reset(&r->text);
+}
+
+int rpc_reader_add(struct rpc_reader *r, const void *data, size_t len)
+{
+	drop_taken(r);
 	return buf_add(&r->text, data, len);
+}
+
+void rpc_reader_trim(struct rpc_reader *r)
+{
+	struct buf small;
+
+	if (r->text.cap <= PIECE_MAX || r->text.len - r->at > PIECE_MAX)
+		return;
+	drop_taken(r);
+	buf_init(&small, r->text.max);
+	if (!r->text.len || buf_add(&small, r->text.data, r->text.len) < 0)
+		return;
+	buf_fini(&r->text);
+	r->text = small;
 }
 
 int rpc_reader_line(struct rpc_reader *r, const char **ret, size_t *ret_len)
@@ -178,6 +198,34 @@ int rpc_result(struct buf *out, struct json_object *id, struct json_object *resu
 		return -ENOMEM;
 	}
 	return add_line(out, o, "result", result);
+}
+
+int rpc_open(struct buf *out, struct json_object *id, struct json_object *head)
+{
+	struct json_object *o = answer(id);
+	const char *line;
+	size_t len;
+	int r = -ENOMEM;
+
+	if (!o || fields_put(o, "result", head) < 0) {
+		json_object_put(o ? NULL : head);
+		json_object_put(o);
+		return r;
+	}
+	line = json_line(o);
+	if (line) {
+		len = strlen(line) - 2; /* of "}}": the line's, and the result's */
+		r = buf_add(out, line, len);
+		if (r == 0 && line[len - 1] != '{')
+			r = buf_adds(out, ",");
+	}
+	json_object_put(o);
+	return r;
+}
+
+int rpc_close(struct buf *out)
+{
+	return buf_adds(out, "}}\n");
 }
 
 int rpc_error(struct buf *out, struct json_object *id, enum rpc_code code, const char *words, struct json_object *data)

@@ -29,10 +29,12 @@ struct rpc_reader {
 };
 void rpc_reader_init(struct rpc_reader *r);
 void rpc_reader_fini(struct rpc_reader *r);
+/* Give back the memory of lines that were taken. The last line is no longer valid. */
+void rpc_reader_trim(struct rpc_reader *r);
 /* Take @len bytes. -ENOMEM. */
 int rpc_reader_add(struct rpc_reader *r, const void *data, size_t len);
-/* The next line, without its newline; valid until the next rpc_reader_add(). Returns 1, 0 when there is none (yet), or
- * -EFBIG once for a line that was too long. */
+/* The next line, without its newline; valid until the next rpc_reader_add() or _trim(). Returns 1, 0 when there is none
+ * (yet), or -EFBIG once for a line that was too long. */
 int rpc_reader_line(struct rpc_reader *r, const char **ret, size_t *ret_len);
 
 struct rpc_message {
@@ -55,6 +57,11 @@ bool rpc_same_id(struct json_object *a, struct json_object *b);
 /* Append a line to @out. @id NULL: null. Takes @result, @data, @params (NULL @result: -ENOMEM). -ENOMEM, -EFBIG. */
 int rpc_result(struct buf *out, struct json_object *id, struct json_object *result);
 int rpc_error(struct buf *out, struct json_object *id, enum rpc_code code, const char *words, struct json_object *data);
+/* A result whose large members are text already: rpc_open() appends the line up to them, with the members of @head
+ * (taken; NULL: -ENOMEM); then the caller appends `"key":value`, at least one, and rpc_close() ends the line. -ENOMEM,
+ * -EFBIG; what the three have appended is then for the caller to cut off. */
+int rpc_open(struct buf *out, struct json_object *id, struct json_object *head);
+int rpc_close(struct buf *out);
 /* Append what stands in @lines as the one line that answers a batch; nothing for none. */
 int rpc_list(struct buf *out, const struct buf *lines);
 int rpc_notify(struct buf *out, const char *method, struct json_object *params);

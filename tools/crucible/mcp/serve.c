@@ -3,7 +3,6 @@
  * of the mount, as its caller. No daemon is needed to start it; a call without one fails in words that say how to start
  * it. */
 #include <fcntl.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,9 +10,6 @@
 #include "base/fd.h"
 #include "tools/crucible/mcp/call.h"
 #include "tools/crucible/mcp/server.h"
-
-#define LARGE  (128 * 1024)
-#define ARENAS 2 /* of malloc: an arena a thread would cost more memory than all the rest */
 
 /* Every word of a list must be a tool's: a misspelt --deny-tools must not permit. */
 static int check_tools(struct cli *c, enum opt_id id)
@@ -61,8 +57,6 @@ int cmd_mcp_serve(struct cli *c)
 
 	if (r < 0)
 		return r;
-	mallopt(M_ARENA_MAX, ARENAS);
-	mallopt(M_MMAP_THRESHOLD, LARGE); /* what is large goes back when it is freed */
 	/* Nothing but messages may reach standard output, whoever prints. */
 	out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (out < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)

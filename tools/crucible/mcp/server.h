@@ -14,7 +14,7 @@ struct server_config {
 
 /* Serve until @in ends, @out breaks, or SIGINT, SIGTERM, SIGHUP; then cancel what runs and return within a second: 0,
  * or 128+N for a signal, or -errno with words. A call that does not let itself be cancelled in that time ends the
- * process (its leases go with it), with the same exit code. Blocks. */
+ * process (its leases go with it), with the same exit code. Blocks. Sets how malloc() gives memory back, for good. */
 int server_run(const struct server_config *config, struct err *e);
 
 #endif

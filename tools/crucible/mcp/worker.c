@@ -4,11 +4,14 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/loop.h"
 #include "tools/crucible/follow.h"
 #include "tools/crucible/mcp/call.h"
+
+#define TEXT_MAX (128u * 1024 * 1024) /* a file of 4 MiB is 24 of them at worst */
 
 struct call *call_free(struct call *c)
 {
@@ -16,6 +19,7 @@ struct call *call_free(struct call *c)
 		return NULL;
 	json_object_put(c->in);
 	json_object_put(c->result);
+	buf_fini(&c->text);
 	json_object_put(c->id);
 	json_object_put(c->progress);
 	pthread_mutex_destroy(&c->lock);
@@ -36,27 +40,36 @@ static void set_running(struct call *c, bool running)
 	pthread_mutex_unlock(&c->lock);
 }
 
+/* A tree takes several times the memory of its text. */
+static int keep_as_text(struct call *c)
+{
+	const char *line = c->result ? json_line(c->result) : NULL;
+	int r = line ? buf_adds(&c->text, line) : -ENOMEM;
+
+	json_object_put(c->result);
+	c->result = NULL;
+	return r < 0 ? err_set(&c->cli.err, r, "the result: %s", strerror(-r)) : 0;
+}
+
 /* The pool's threads have all signals blocked; the one that cancels is let in for as long as the call runs. */
 static void run(struct pool_job *job)
 {
 	struct call *c = call_of_job(job);
 	const struct timespec now = { 0 };
 	sigset_t set;
+	int r;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	set_running(c, true);
 	follow_cancel_by(&c->cancelled);
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-	if (c->tool) {
-		struct json_object *shaped = tool_call(c);
-
-		json_object_put(c->result);
-		c->result = shaped;
-	} else if (c->run(c) < 0) {
-		json_object_put(c->result);
-		c->result = NULL;
-	}
+	r = c->tool ? tool_call(c) : c->run(c);
+	if (r == 0)
+		r = keep_as_text(c);
+	c->failed = r < 0;
+	if (r < 0 && !*c->cli.err.msg)
+		err_set(&c->cli.err, r, "%s", strerror(-r));
 	set_running(c, false);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	while (sigtimedwait(&set, NULL, &now) > 0)
@@ -72,6 +85,7 @@ struct call *call_new(const struct rpc_message *m, const struct tool *tool, call
 	if (!c)
 		return NULL;
 	pthread_mutex_init(&c->lock, NULL);
+	buf_init(&c->text, TEXT_MAX);
 	if (tool && (!in || !json_object_object_get_ex(in, "arguments", &in)))
 		in = NULL;
 	c->in = in ? json_object_get(in) : json_object_new_object();
