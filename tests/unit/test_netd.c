@@ -635,7 +635,7 @@ static void test_another_user(void **state)
 	char byte;
 
 	(void)state;
-	rig_start(&g, getuid() + 1, "1");
+	rig_start(&g, getuid() + 1, "1000");
 	assert_int_equal(recv(g.fd, &byte, 1, 0), 0);
 	assert_int_equal(rig_ended(&g), 0); /* nobody came, so it ends */
 }
