@@ -30,9 +30,12 @@
 #define CFS_NAME_MAX	63
 #define CFS_SCRATCH_MAX (1024u * 1024) /* bytes of scratch files of one sandbox together */
 
+struct view; /* view.h */
+
 struct cfs_who { /* of a FUSE request */
 	uid_t uid;
 	gid_t gid;
+	struct view *view; /* through which it came, borrowed; NULL: the whole tree */
 };
 
 /* 0; -EINVAL other characters or empty; -ENAMETOOLONG. */
@@ -56,9 +59,10 @@ struct execution;
 
 /* -- registry ------------------------------------------------------------------------------------------ */
 
-struct sandbox *registry_find(struct registry *r, const char *name); /* borrowed; NULL when there is none */
-/* In order of creation: NULL starts, NULL ends. Not across changes of the registry. */
-struct sandbox *registry_next(struct registry *r, struct sandbox *after);
+/* By its name in @view (NULL: in the whole tree's run/). Borrowed; NULL when there is none. */
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name);
+/* Those of @view in order of creation: NULL starts, NULL ends. Not across changes of the registry. */
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after);
 size_t registry_count(struct registry *r);
 /* Make a sandbox, `configured`. Errors: of cfs_name_check; -EEXIST; -EDQUOT too many (of the uid, or in all); -ENOSPC
  * below the disk floor; -EIO. */

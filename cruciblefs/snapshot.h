@@ -21,10 +21,11 @@ const char *snapshot_status_name(enum snapshot_status s);
 
 struct snapshot;
 
-struct snapshot *registry_find_snapshot(struct registry *r, const char *name); /* borrowed; NULL when there is none */
+/* By its name in @view (NULL: in the whole tree's snapshots/). Borrowed; NULL when there is none. */
+struct snapshot *registry_find_snapshot(struct registry *r, const struct view *view, const char *name);
 struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid); /* the same, not by name */
-/* In order of creation, hidden ones left out: NULL starts, NULL ends. Not across changes. */
-struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after);
+/* Those of @view in order of creation, hidden ones left out: NULL starts, NULL ends. Not across changes. */
+struct snapshot *registry_next_snapshot(struct registry *r, const struct view *view, struct snapshot *after);
 struct snapshot *snapshot_ref(struct snapshot *p);
 struct snapshot *snapshot_unref(struct snapshot *p); /* NULL is fine; returns NULL */
 bool snapshot_gone(const struct snapshot *p);

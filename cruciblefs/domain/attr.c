@@ -179,7 +179,7 @@ static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, 
 
 static const char from_snapshot[] = "snapshot:";
 
-static int store_from(struct attrs *v, const char *text, struct registry *r, struct err *e)
+static int store_from(struct attrs *v, const char *text, struct registry *r, const struct view *view, struct err *e)
 {
 	static const char prefix[] = "profile:";
 	const char *name = text;
@@ -188,7 +188,7 @@ static int store_from(struct attrs *v, const char *text, struct registry *r, str
 		name = text + strlen(from_snapshot);
 		if (cfs_name_check(name) < 0)
 			return err_set(e, -EINVAL, "\"%.60s\" is not snapshot:NAME", text);
-		if (!r || !registry_find_snapshot(r, name))
+		if (!r || !registry_find_snapshot(r, view, name))
 			return err_set(e, -EINVAL, "no snapshot \"%s\"; ls snapshots/ shows them", name);
 		snprintf(v->from, sizeof(v->from), "%s%.63s", from_snapshot, name);
 		return 0;
@@ -255,7 +255,8 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 	return r;
 }
 
-static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t len, struct registry *r, struct err *e)
+static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t len, struct registry *r,
+		 const struct view *view, struct err *e)
 {
 	AUTO_FREE char *copy = NULL;
 
@@ -267,7 +268,7 @@ static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t 
 	copy = strndup(text, len);
 	if (!copy)
 		return -ENOMEM;
-	return a == ATTR_FROM ? store_from(v, copy, r, e) : store_number(v, a, copy, e);
+	return a == ATTR_FROM ? store_from(v, copy, r, view, e) : store_number(v, a, copy, e);
 }
 
 int sandbox_attr_show(struct sandbox *s, enum sandbox_attr a, struct buf *out)
@@ -303,7 +304,7 @@ int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defa
 		s->parent[0] = s->parent_uuid[0] = '\0';
 		return 0;
 	}
-	p = registry_find_snapshot(s->reg, s->attrs.from + strlen(from_snapshot));
+	p = registry_find_snapshot(s->reg, of_defaults ? NULL : s->owner.view, s->attrs.from + strlen(from_snapshot));
 	if (!p)
 		return err_set(e, -ENOENT, "sandbox %s: from: the snapshot is gone", s->name);
 	if (who->uid && who->uid != snapshot_owner(p).uid && !(of_defaults && !snapshot_owner(p).uid))
@@ -335,7 +336,7 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 	}
 	r = attrs_copy(&old, &s->attrs);
 	if (!r) {
-		r = store(&s->attrs, a, text, len, s->reg, e);
+		r = store(&s->attrs, a, text, len, s->reg, s->owner.view, e);
 		if (r < 0 && e->code)
 			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
 	}
@@ -392,7 +393,7 @@ int registry_default_store(struct registry *r, enum sandbox_attr a, const char *
 		return err_set(e, -EPERM, "defaults/%s: only root may write", attr_table[a].name);
 	k = attrs_copy(&next, &r->defaults);
 	if (!k) {
-		k = store(&next, a, text, len, r, e);
+		k = store(&next, a, text, len, r, NULL, e);
 		if (k < 0 && e->code)
 			err_wrap(e, "defaults/%s", attr_table[a].name);
 	}

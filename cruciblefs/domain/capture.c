@@ -520,7 +520,7 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 			       "sandbox %s: snapshot %.64s: a name is a letter or digit, then up to 55 of letters, "
 			       "digits, '.', '_', '-'",
 			       s->name, name);
-	if (registry_find_snapshot(r, name))
+	if (registry_find_snapshot(r, s->owner.view, name))
 		return err_set(e, -EEXIST, "sandbox %s: snapshot %s: exists; choose another name, or rmdir it first",
 			       s->name, name);
 	if (s->status != SBX_READY || !s->link)

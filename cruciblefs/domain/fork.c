@@ -38,7 +38,7 @@ static int numbered(struct snapshot *p, unsigned long count, struct names *ret, 
 			       FORK_MAX);
 	for (; ret->n < count; i++) {
 		snprintf(ret->name[ret->n], sizeof(ret->name[0]), "%.*s-%u", SNAPSHOT_NAME_MAX, p->name, i);
-		if (!registry_find(p->reg, ret->name[ret->n]))
+		if (!registry_find(p->reg, p->owner.view, ret->name[ret->n]))
 			ret->n++;
 	}
 	return 0;
@@ -66,7 +66,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 				"snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
 				"letters, digits, '.', '_', '-')",
 				p->name, to);
-		if (registry_find(p->reg, to))
+		if (registry_find(p->reg, p->owner.view, to))
 			return err_set(e, -EEXIST, "snapshot %s: fork: run/%s exists; none was made", p->name, to);
 		for (size_t i = 0; i < ret->n; i++) {
 			if (!strcmp(ret->name[i], to))

@@ -151,7 +151,7 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 	snprintf(s->uuid, sizeof(s->uuid), "%s", uuid);
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	snprintf(s->error, sizeof(s->error), "%s", error);
-	s->owner = (struct cfs_who){ (uid_t)uid, (gid_t)gid };
+	s->owner = (struct cfs_who){ .uid = (uid_t)uid, .gid = (gid_t)gid };
 	s->slot = (uint32_t)slot;
 	s->box_uid = (uint32_t)box_uid;
 	s->accel = !strcmp(accel, "kvm") ? ACCEL_KVM : ACCEL_TCG;
@@ -232,7 +232,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		k = finish_exchange(r, s);
 	if (!k && strcmp(s->uuid, uuid))
 		k = err_set(e, -EINVAL, "its uuid is %s", s->uuid);
-	if (!k && registry_find(r, s->name))
+	if (!k && registry_find(r, s->owner.view, s->name))
 		k = err_set(e, -EEXIST, "its name \"%s\" is taken", s->name);
 	if (!k)
 		k = exec_load(s, e);

@@ -40,10 +40,10 @@ int registry_make_uuid(char out[LAUNCH_UUID_LEN + 1])
 	return 0;
 }
 
-struct sandbox *registry_find(struct registry *r, const char *name)
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name)
 {
 	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (!strcmp(s->name, name))
+		if (s->owner.view == view && !strcmp(s->name, name))
 			return s;
 	}
 	return NULL;
@@ -71,9 +71,13 @@ struct sandbox *registry_by_machine(struct registry *r, const char *id)
 	return NULL;
 }
 
-struct sandbox *registry_next(struct registry *r, struct sandbox *after)
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after)
 {
-	return after ? after->next : r->first;
+	struct sandbox *s = after ? after->next : r->first;
+
+	while (s && s->owner.view != view)
+		s = s->next;
+	return s;
 }
 
 size_t registry_count(struct registry *r)
@@ -255,7 +259,7 @@ static int may_create(struct registry *r, const struct cfs_who *who, const char 
 		return err_set(
 			e, k, "run/%.64s: a name is a letter or digit, then up to 62 of letters, digits, '.', '_', '-'",
 			name);
-	if (registry_find(r, name))
+	if (registry_find(r, who->view, name))
 		return err_set(e, -EEXIST, "run/%s: exists", name);
 	for (struct sandbox *s = r->first; s; s = s->next)
 		own += s->owner.uid == who->uid;
@@ -364,7 +368,7 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *to, const
 		return err_set(e, k, "run/%.64s: not a name", to);
 	if (!strcmp(to, s->name))
 		return 0;
-	if (registry_find(r, to))
+	if (registry_find(r, s->owner.view, to))
 		return err_set(e, -EEXIST, "run/%s: exists", to);
 	snprintf(old, sizeof(old), "%s", s->name);
 	snprintf(s->name, sizeof(s->name), "%s", to);

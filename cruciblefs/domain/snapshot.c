@@ -107,10 +107,10 @@ int snapshot_usable(struct snapshot *p, struct err *e)
 	return 0;
 }
 
-struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
+struct snapshot *registry_find_snapshot(struct registry *r, const struct view *view, const char *name)
 {
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
-		if (!p->gone && !p->hidden && !strcmp(p->name, name))
+		if (!p->gone && !p->hidden && p->owner.view == view && !strcmp(p->name, name))
 			return p;
 	}
 	return NULL;
@@ -141,11 +141,11 @@ struct snapshot *snapshot_by_key(struct registry *r, const char *key)
 	return NULL;
 }
 
-struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after)
+struct snapshot *registry_next_snapshot(struct registry *r, const struct view *view, struct snapshot *after)
 {
 	struct snapshot *p = after ? after->next : r->first_snapshot;
 
-	while (p && (p->gone || p->hidden))
+	while (p && (p->gone || p->hidden || p->owner.view != view))
 		p = p->next;
 	return p;
 }
@@ -271,7 +271,7 @@ void snapshot_fail(struct snapshot *p, const struct cfs_who *who, const struct e
 
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 {
-	struct sandbox *s = registry_next(p->reg, after);
+	struct sandbox *s = after ? after->next : p->reg->first;
 
 	while (s && strcmp(s->parent_uuid, p->uuid) != 0)
 		s = s->next;

@@ -201,7 +201,7 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 		return err_set(e, -EPROTONOSUPPORT, "version: missing, or of a newer crucible");
 	if (strlen(p->uuid) != LAUNCH_UUID_LEN || !p->name[0])
 		return err_set(e, -EINVAL, "uuid or name missing or malformed");
-	p->owner = (struct cfs_who){ (uid_t)uid, (gid_t)gid };
+	p->owner = (struct cfs_who){ .uid = (uid_t)uid, .gid = (gid_t)gid };
 	p->memory_mib = (uint32_t)memory;
 	p->vcpus = (uint32_t)vcpus;
 	p->accel = !strcmp(accel, "kvm") ? ACCEL_KVM : ACCEL_TCG;

@@ -80,18 +80,22 @@ void fake_run_for_real(struct registry *r)
 	r->for_real = true;
 }
 
-struct sandbox *registry_find(struct registry *r, const char *name)
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name)
 {
 	struct sandbox *s = r->first;
 
-	while (s && strcmp(s->name, name) != 0)
+	while (s && (s->owner.view != view || strcmp(s->name, name) != 0))
 		s = s->next;
 	return s;
 }
 
-struct sandbox *registry_next(struct registry *r, struct sandbox *after)
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after)
 {
-	return after ? after->next : r->first;
+	struct sandbox *s = after ? after->next : r->first;
+
+	while (s && s->owner.view != view)
+		s = s->next;
+	return s;
 }
 
 size_t registry_count(struct registry *r)
@@ -111,7 +115,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	struct sandbox *s;
 	int code = cfs_name_check(name);
 
-	if (!code && registry_find(r, name))
+	if (!code && registry_find(r, who->view, name))
 		code = -EEXIST;
 	if (!code && r->count >= 4096)
 		code = -EDQUOT;
@@ -150,7 +154,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 
 struct sandbox *fake_sandbox(struct registry *r, const char *name, uid_t uid)
 {
-	struct cfs_who who = { uid, uid };
+	struct cfs_who who = { .uid = uid, .gid = uid };
 	struct sandbox *s = NULL;
 
 	if (registry_create(r, name, &who, &s, NULL) < 0 || !s)
@@ -178,7 +182,7 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *to, const
 	int code = cfs_name_check(to);
 
 	(void)who;
-	if (!code && registry_find(r, to))
+	if (!code && registry_find(r, s->owner.view, to))
 		code = -EEXIST;
 	if (code < 0)
 		return err_set(e, code, "run/%s", to);

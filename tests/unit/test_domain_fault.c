@@ -111,7 +111,7 @@ static void life(struct world *w)
 
 	if (registry_create(w->reg, "a", &root_user, &s, &e) < 0) {
 		assert_true(e.msg[0] != '\0');
-		assert_null(registry_find(w->reg, "a"));
+		assert_null(registry_find(w->reg, NULL, "a"));
 		return;
 	}
 	sandbox_attr_store(s, ATTR_ENV, "A=1\n", 4, &root_user, &e);
@@ -168,7 +168,7 @@ static void lives_of_snapshots(struct world *w)
 		spin(w);
 		snapshot_job_drop(j);
 	}
-	p = registry_find_snapshot(w->reg, "two");
+	p = registry_find_snapshot(w->reg, NULL, "two");
 	if (p) {
 		buf_init(&out, 1 << 20);
 		snapshot_info_json(p, &out);
@@ -190,7 +190,7 @@ static void end_lives(struct world *w)
 		spin(w);
 	}
 	for (int i = 0; i < 2; i++) {
-		struct snapshot *p = registry_find_snapshot(w->reg, i ? "two" : "one");
+		struct snapshot *p = registry_find_snapshot(w->reg, NULL, i ? "two" : "one");
 
 		if (p)
 			snapshot_destroy(p, &root_user);

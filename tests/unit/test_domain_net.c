@@ -330,7 +330,7 @@ static void test_lists_that_are_refused(void **state)
 	/* Kept over a restart of the daemon. */
 	bring_down(w);
 	bring_up(w);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	assert_string_equal(s->attrs.net_allow, "b.test\n");
 }
 
@@ -380,7 +380,7 @@ static void test_a_fork_has_its_snapshots_list(void **state)
 		fail_msg("'#' is a name");
 	w->fake.hold_net = false;
 	assert_int_equal(fork_of(w, p, "f", &e), 0);
-	f = registry_find(w->reg, "f");
+	f = registry_find(w->reg, NULL, "f");
 	assert_string_equal(f->attrs.net_allow, "a.test\n");
 	assert_int_equal(f->net.nports, 0);
 	assert_true(fakes_have(FAKE_NETS, f->uuid));
@@ -395,7 +395,7 @@ static void test_a_fork_has_its_snapshots_list(void **state)
 	e = (struct err){ 0 };
 	assert_int_equal(fork_of(w, p, "2", &e), -EDQUOT);
 	assert_says(e.msg, "a.test");
-	assert_null(registry_find(w->reg, "one-1"));
+	assert_null(registry_find(w->reg, NULL, "one-1"));
 	snapshot_destroy(p, &root_user);
 	gone(w, s);
 	gone(w, f);
@@ -413,7 +413,7 @@ static void test_a_fork_that_cannot_have_it_is_not_made(void **state)
 	w->fake.refuse_net = -ENOENT;
 	assert_int_equal(fork_of(w, p, "f", &e), -EIO);
 	assert_says(e.msg, "no nftables here");
-	assert_null(registry_find(w->reg, "f"));
+	assert_null(registry_find(w->reg, NULL, "f"));
 	w->fake.refuse_net = 0;
 	snapshot_destroy(p, &root_user);
 	gone(w, s);
@@ -443,7 +443,7 @@ static void test_a_machine_that_waits_has_it_made(void **state)
 	nets = w->fake.nets;
 	assert_int_equal(fork_of(w, p, "g", &e), 0);
 	assert_int_equal(w->fake.nets, nets);
-	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "g")->uuid));
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, NULL, "g")->uuid));
 	/* What cannot be made beforehand is asked for when it is wanted. */
 	w->fake.refuse_net = -EPERM;
 	warmed(w);
@@ -451,7 +451,7 @@ static void test_a_machine_that_waits_has_it_made(void **state)
 	nets = w->fake.nets;
 	assert_int_equal(fork_of(w, p, "h", &e), 0);
 	assert_int_equal(w->fake.nets, nets + 1);
-	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "h")->uuid));
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, NULL, "h")->uuid));
 	/* Nobody comes: before the launcher has answered, and after it. */
 	w->fake.hold_net = true;
 	warmed(w);

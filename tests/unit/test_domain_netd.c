@@ -186,7 +186,7 @@ static struct sandbox *come_back(struct world *w, const char *machine)
 	int pair[2];
 
 	bring_up_with(w, machine);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	assert_non_null(s);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
 	fake_box_add(NULL, machine, pair[1]);
