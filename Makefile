@@ -85,7 +85,7 @@ PROGS :=
 UNIT :=
 FUZZ :=
 DATA :=
-MODULES := base agent snapstore snapstore/disk snapstore/pager snapstore/stored netpolicy netpolicy/netd vmm vmm/preload cruciblefs tools tests
+MODULES := base agent snapstore snapstore/disk snapstore/pager snapstore/stored netpolicy netpolicy/netd policy vmm vmm/preload cruciblefs tools tests
 include $(addsuffix /module.mk,$(MODULES))
 
 .PHONY: all

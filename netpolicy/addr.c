@@ -235,6 +235,8 @@ bool net_cidr_within(const struct net_cidr *c, const struct net_cidr *wider)
 /* Does root open all of @c? For what is `hard`: by its very name. */
 static bool opens(const struct net_reach *reach, const struct net_cidr *c, bool exactly)
 {
+	if (reach && reach->any && (!exactly || c->bits == bits_of(c->addr.family)))
+		return true;
 	for (size_t i = 0; reach && i < reach->nopened; i++) {
 		const struct net_cidr *o = &reach->opened[i];
 

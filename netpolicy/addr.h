@@ -39,6 +39,7 @@ struct net_reach {
 	size_t nopened;
 	const struct net_addr *own; /* of the host's interfaces */
 	size_t nown;
+	bool any; /* take what root could open for opened: lists are read before it is known where they will hold */
 };
 /* NULL: may be dialed. Else why not, in a word or two: "loopback", "private", "link-local", "multicast",
  * "documentation", "reserved", "the host's own", "translated" (64:ff9b::/96, 2002::/16 whose inner address is refused),

@@ -3,9 +3,10 @@
  *
  * A sandbox's engine has a network namespace of its own with loopback and one tap, NET_TAP, whose other end is the
  * guest's network card. There is no route out of it, no veth, no forwarding: beside the connected routes there is one
- * table, for marked packets, that says "all of this is local", which is what TPROXY delivers by. Every TCP connection and every UDP
- * datagram of the guest is taken by TPROXY to sockets of crucible-netd, which were made in that namespace; netd
- * itself lives in the host's namespace and dials from there what the policy allows. Everything else is dropped.
+ * table, for marked packets, that says "all of this is local", which is what TPROXY delivers by. Every TCP connection
+ * and every UDP datagram of the guest is taken by TPROXY to sockets of crucible-netd, which were made in that
+ * namespace; netd itself lives in the host's namespace and dials from there what the policy allows. Everything else is
+ * dropped.
  *
  * All guests have the same addresses: a fork goes on with those of its parent, and nothing of them is ever seen
  * outside of the namespace. */

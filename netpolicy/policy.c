@@ -164,43 +164,124 @@ bool net_policy_allows_addr(const struct net_policy *p, const struct net_addr *a
 	return false;
 }
 
+/* Is each host that @r names by @name (a preset: one of its hosts) one that @m names, too? Whatever the ports. */
+static bool hosts_covered(const struct net_rule *m, const struct net_rule *r, const char *name)
+{
+	if (r->kind == NET_RULE_CIDR)
+		return m->kind == NET_RULE_CIDR && net_cidr_within(&r->cidr, &m->cidr);
+	if (r->kind == NET_RULE_BELOW) /* *.a.b of *.a.b or *.b */
+		return m->kind == NET_RULE_BELOW && (strcmp(m->name, name) == 0 || net_rule_covers_name(m, name));
+	return net_rule_covers_name(m, name);
+}
+
 /* Is all that @r allows of @name (NET_RULE_PRESET: one of its hosts) allowed by one rule of @most? */
 static bool covered(const struct net_policy *most, const struct net_rule *r, const char *name)
 {
 	for (size_t i = 0; i < most->n; i++) {
 		const struct net_rule *m = &most->rules[i];
-		bool is;
 
-		if (m->port && m->port != r->port)
-			continue;
-		if (r->kind == NET_RULE_CIDR)
-			is = m->kind == NET_RULE_CIDR && net_cidr_within(&r->cidr, &m->cidr);
-		else if (r->kind == NET_RULE_BELOW) /* *.a.b of *.a.b or *.b */
-			is = m->kind == NET_RULE_BELOW && (strcmp(m->name, name) == 0 || net_rule_covers_name(m, name));
-		else
-			is = net_rule_covers_name(m, name);
-		if (is)
+		if ((!m->port || m->port == r->port) && hosts_covered(m, r, name))
 			return true;
 	}
 	return false;
 }
 
+static bool rule_within(const struct net_rule *r, const struct net_policy *most)
+{
+	const char *const one[] = { r->name, NULL };
+	const char *const *name = r->kind == NET_RULE_PRESET ? net_preset(r->name) : one;
+
+	while (*name && covered(most, r, *name))
+		name++;
+	return !*name;
+}
+
 bool net_policy_within(const struct net_policy *p, const struct net_policy *most, struct err *e)
 {
 	for (size_t i = 0; i < p->n; i++) {
-		const struct net_rule *r = &p->rules[i];
-		const char *const one[] = { r->name, NULL };
-		const char *const *name = r->kind == NET_RULE_PRESET ? net_preset(r->name) : one;
+		char text[NET_RULE_TEXT];
 
-		while (*name && covered(most, r, *name))
-			name++;
-		if (*name) {
-			char text[NET_RULE_TEXT];
-
-			net_rule_text(r, text);
-			err_set(e, -EPERM, "rule %s: more than is allowed here", text);
-			return false;
-		}
+		if (rule_within(&p->rules[i], most))
+			continue;
+		net_rule_text(&p->rules[i], text);
+		err_set(e, -EPERM, "rule %s: more than is allowed here", text);
+		return false;
 	}
 	return true;
+}
+
+/* -- what two lists have in common ------------------------------------------------------------------------------ */
+
+static void add_new(struct net_policy *p, const struct net_rule *r)
+{
+	if (p->n < NET_RULES_MAX && !rule_within(r, p))
+		p->rules[p->n++] = *r;
+}
+
+static void add_those_within(struct net_policy *p, const struct net_policy *from, const struct net_policy *most)
+{
+	for (size_t i = 0; i < from->n; i++)
+		if (rule_within(&from->rules[i], most))
+			add_new(p, &from->rules[i]);
+}
+
+/* Neither is a preset. Hosts and ports of two rules are nested or apart, so what both allow is one rule or none. */
+static void add_meeting(struct net_policy *p, const struct net_rule *a, const struct net_rule *b)
+{
+	struct net_rule r;
+
+	if (a->port && b->port && a->port != b->port)
+		return;
+	r = *a;
+	r.port = a->port ? a->port : b->port;
+	if (!hosts_covered(b, &r, r.name)) {
+		memcpy(r.name, b->name, sizeof(r.name));
+		r.kind = b->kind;
+		r.cidr = b->cidr;
+		if (!hosts_covered(a, &r, r.name))
+			return;
+	}
+	add_new(p, &r);
+}
+
+/* The rules that @r stands for: itself, or the names of a preset. Returns how many; *ret: the first, in @names or @r.
+ */
+static size_t names_of(const struct net_rule *r, struct net_rule names[NET_PRESET_MAX], const struct net_rule **ret)
+{
+	const char *const *host = r->kind == NET_RULE_PRESET ? net_preset(r->name) : NULL;
+	size_t n = 0;
+
+	*ret = host ? names : r;
+	for (; host && *host && n < NET_PRESET_MAX; host++) {
+		names[n] = (struct net_rule){ .kind = NET_RULE_NAME };
+		memcpy(names[n++].name, *host, strlen(*host) + 1);
+	}
+	return host ? n : 1;
+}
+
+int net_policy_both(const struct net_policy *a, const struct net_policy *b, struct net_policy **ret)
+{
+	struct net_policy *p = malloc(sizeof(*p) + NET_RULES_MAX * sizeof(p->rules[0])), *fit;
+	struct net_rule some[NET_PRESET_MAX], others[NET_PRESET_MAX];
+	const struct net_rule *x, *y;
+
+	if (!p)
+		return -ENOMEM;
+	atomic_init(&p->refs, 1);
+	p->n = 0;
+	add_those_within(p, a, b); /* whole rules first: they stay as they were written */
+	add_those_within(p, b, a);
+	for (size_t i = 0; i < a->n; i++) {
+		size_t nx = names_of(&a->rules[i], some, &x);
+
+		for (size_t k = 0; k < b->n; k++) {
+			size_t ny = names_of(&b->rules[k], others, &y);
+
+			for (size_t m = 0; m < nx * ny; m++)
+				add_meeting(p, &x[m / ny], &y[m % ny]);
+		}
+	}
+	fit = realloc(p, sizeof(*p) + p->n * sizeof(p->rules[0]));
+	*ret = fit ? fit : p;
+	return 0;
 }

@@ -43,6 +43,9 @@ bool net_policy_allows_name(const struct net_policy *p, const char *name, uint16
 bool net_policy_allows_addr(const struct net_policy *p, const struct net_addr *a, uint16_t port); /* CIDR rules */
 /* Is everything that @p allows allowed by @most, too? If not, @e names the first rule that is not. */
 bool net_policy_within(const struct net_policy *p, const struct net_policy *most, struct err *e);
+/* What both allow, for showing: a list that is within both, and that each list within both is within; beyond
+ * NET_RULES_MAX rules the rest is left out. *ret is the caller's. -ENOMEM */
+int net_policy_both(const struct net_policy *a, const struct net_policy *b, struct net_policy **ret);
 
 /* The next line of a list that says something (neither empty nor a remark), without blanks around it; @text and @len
  * stand behind it then. False: there is none. */

@@ -13,7 +13,8 @@ struct net_rule {
 	struct net_cidr cidr;	     /* of NET_RULE_CIDR */
 	char name[NET_NAME_MAX + 1]; /* normal form; NET_RULE_BELOW: without "*."; NET_RULE_PRESET: with the '@' */
 };
-#define NET_RULE_TEXT (NET_NAME_MAX + 16u) /* bytes of its text with the NUL */
+#define NET_PRESET_MAX 3u		    /* hosts of a preset */
+#define NET_RULE_TEXT  (NET_NAME_MAX + 16u) /* bytes of its text with the NUL */
 
 /* -EINVAL with words that name the rule. @text: without blanks around it. */
 int net_rule_parse(const char *text, size_t len, const struct net_reach *reach, struct net_rule *ret, struct err *e);

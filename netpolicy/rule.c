@@ -12,11 +12,11 @@
 /* What those tools ask for with their defaults. */
 static const struct {
 	const char *name;
-	const char *const *hosts;
+	const char *hosts[NET_PRESET_MAX + 1];
 } presets[] = {
-	{ "@pypi", (const char *const[]){ "pypi.org", "files.pythonhosted.org", NULL } },
-	{ "@npm", (const char *const[]){ "registry.npmjs.org", "registry.yarnpkg.com", NULL } },
-	{ "@debian", (const char *const[]){ "deb.debian.org", "security.debian.org", "ftp.debian.org", NULL } },
+	{ "@pypi", { "pypi.org", "files.pythonhosted.org" } },
+	{ "@npm", { "registry.npmjs.org", "registry.yarnpkg.com" } },
+	{ "@debian", { "deb.debian.org", "security.debian.org", "ftp.debian.org" } },
 };
 
 const char *const *net_preset(const char *name)

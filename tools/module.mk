@@ -7,7 +7,7 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table fields print progress snapshot watch lineage each \
 	libexec guestpath pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
-	snapshot_diff snapshot_verify fork store cp logs profile daemon version \
+	snapshot_diff snapshot_verify fork store cp logs policy profile daemon version \
 	setup setup_clients doctor doctor_host doctor_tools doctor_daemon)
 
 LIBS += cruciblemcp
@@ -16,7 +16,7 @@ cruciblemcp_SRCS := $(patsubst %,tools/crucible/mcp/%.c, \
 
 PROGS += crucible
 crucible_SRCS := tools/crucible/main.c
-crucible_LIBS := cruciblecli cruciblemcp agentproto base
+crucible_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
 crucible_PKGS := json-c libarchive libcrypto
 crucible_DIR := bin
 
@@ -24,21 +24,21 @@ crucible_DIR := bin
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot docs mcp)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot policy docs mcp)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
-$(1)_LIBS := cruciblecli cruciblemcp agentproto base
+$(1)_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
 $(1)_PKGS := json-c libarchive libcrypto
 endef
 $(foreach t,$(TOOLS_TESTS),$(eval $(call tools_test,$(t))))
 
 FUZZ += fuzz_crucible_guest
 fuzz_crucible_guest_SRCS := tests/fuzz/fuzz_crucible_guest.c
-fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_crucible_guest_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
 fuzz_crucible_guest_PKGS := json-c libarchive libcrypto
 
 FUZZ += fuzz_mcp_rpc
 fuzz_mcp_rpc_SRCS := tests/fuzz/fuzz_mcp_rpc.c
-fuzz_mcp_rpc_LIBS := cruciblecli cruciblemcp agentproto base
+fuzz_mcp_rpc_LIBS := cruciblecli cruciblemcp agentproto policy netpolicy base
 fuzz_mcp_rpc_PKGS := json-c libarchive libcrypto

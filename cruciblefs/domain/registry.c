@@ -10,20 +10,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/name.h"
 #include "cruciblefs/domain/worker.h"
 
 int cfs_name_check(const char *name)
 {
-	size_t n = 0;
-
-	for (; name[n]; n++) {
-		char c = name[n];
-		bool alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-
-		if (!alnum && (n == 0 || (c != '.' && c != '_' && c != '-')))
-			return -EINVAL;
-	}
-	return n == 0 ? -EINVAL : n > CFS_NAME_MAX ? -ENAMETOOLONG : 0;
+	_Static_assert(CFS_NAME_MAX == NAME_LEN_MAX, "one length of names");
+	return name_check(name);
 }
 
 /* A random UUID (version 4). */

@@ -17,7 +17,7 @@ for s in missingIncludeSystem missingInclude normalCheckLevelMaxBranches checker
 	suppress+=("--suppress=$s")
 done
 dirs=()
-for d in base agent vmm cruciblefs snapstore netpolicy tools; do
+for d in base agent vmm cruciblefs snapstore netpolicy policy tools; do
 	[ -z "$(find "$d" -name '*.c' -print -quit 2>/dev/null)" ] || dirs+=("$d")
 done
 cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Includes point one way: base <- snapstore, netpolicy <- vmm <- cruciblefs; agent sees only base; tools see base and the wire;
+# Includes point one way: base <- snapstore, netpolicy <- vmm <- cruciblefs; netpolicy <- policy <- cruciblefs, tools; agent sees only base;
+# tools see base, policy (with the netpolicy that its header speaks of) and the wire;
 # whoever speaks to the agent sees agent/proto.h, and nothing else of it. Tests and benchmarks may see everything.
 set -euo pipefail
 cd "${CRUCIBLE_TOP:-.}"
@@ -24,7 +25,8 @@ allow base 'base/.*'
 allow agent 'base/.*|agent/.*'
 allow snapstore "base/.*|snapstore/.*|$generated"
 allow netpolicy "base/.*|netpolicy/.*|$generated"
+allow policy 'base/.*|netpolicy/.*|policy/.*'
 allow vmm "base/.*|snapstore/.*|netpolicy/.*|vmm/.*|agent/proto\.h|$generated"
-allow cruciblefs "base/.*|snapstore/.*|netpolicy/.*|vmm/.*|cruciblefs/.*|agent/proto\.h|$generated"
-allow tools 'base/.*|tools/.*|agent/proto\.h'
+allow cruciblefs "base/.*|snapstore/.*|netpolicy/.*|policy/policy\.h|vmm/.*|cruciblefs/.*|agent/proto\.h|$generated"
+allow tools 'base/.*|policy/policy\.h|tools/.*|agent/proto\.h'
 exit "$bad"

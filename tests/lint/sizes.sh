@@ -7,7 +7,7 @@ cd "${CRUCIBLE_TOP:-.}"
 bad=0
 
 files() {
-	find agent base cruciblefs netpolicy snapstore tests tools vmm examples -type f -not -path '*/node_modules/*' "$@" 2>/dev/null
+	find agent base cruciblefs netpolicy policy snapstore tests tools vmm examples -type f -not -path '*/node_modules/*' "$@" 2>/dev/null
 }
 
 while read -r f; do

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/name.h"
 
 #define ENV_MAX (64u * 1024)
 
@@ -27,14 +28,7 @@ void *fake_need(void *p)
 
 int cfs_name_check(const char *name)
 {
-	size_t n = strlen(name);
-
-	if (!n || !isalnum((unsigned char)name[0]))
-		return -EINVAL;
-	for (const char *p = name; *p; p++)
-		if (!isalnum((unsigned char)*p) && !strchr("._-", *p))
-			return -EINVAL;
-	return n > CFS_NAME_MAX ? -ENAMETOOLONG : 0;
+	return name_check(name);
 }
 
 const char *sandbox_status_name(enum sandbox_status s)

@@ -14,9 +14,11 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "policy/policy.h"
 #include "tools/crucible/command.h"
 
 #define MAN	   "docs/man/crucible.1"
+#define POLICY_MAN "docs/man/crucible-policy.5"
 #define COMPLETION "tools/crucible/completion/"
 
 static char *slurp(const char *path)
@@ -141,6 +143,58 @@ static void test_man_page_has_no_more(void **state)
 	free(man);
 }
 
+/* Each field and operation of a policy is an item, and there is no other. */
+static void test_policy_page_has_every_field_and_operation(void **state)
+{
+	static const char *const lists[] = { "operations", "net_allow_max", "allow_profiles", "allow_images" };
+	char *man = slurp(POLICY_MAN), item[64];
+	size_t fields = 0, ops = 0;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(lists) + POLICY_MAX_COUNT; i++) {
+		bool list = i < ARRAY_LEN(lists);
+
+		snprintf(item, sizeof(item), "\n.It Va %s\n",
+			 list ? lists[i] : policy_max_name((enum policy_max)(i - ARRAY_LEN(lists))));
+		if (!strstr(man, item))
+			fail_msg(POLICY_MAN ": no%s", item);
+	}
+	for (unsigned i = 0; i < POLICY_OP_COUNT; i++) {
+		snprintf(item, sizeof(item), "\n.It Cm %s\n", policy_op_name(1u << i));
+		if (!strstr(man, item))
+			fail_msg(POLICY_MAN ": no%s", item);
+	}
+	for (const char *p = man; (p = strstr(p, "\n.It Va ")); p++)
+		fields++;
+	for (const char *p = man; (p = strstr(p, "\n.It Cm ")); p++)
+		ops++;
+	assert_int_equal(fields, ARRAY_LEN(lists) + POLICY_MAX_COUNT);
+	assert_int_equal(ops, POLICY_OP_COUNT);
+	free(man);
+}
+
+/* The page's example is a policy. */
+static void test_policy_page_has_a_good_example(void **state)
+{
+	char *man = slurp(POLICY_MAN), *part = section(man, ".Bd -literal -offset indent"), *start, *end;
+	struct policy *p = NULL;
+	struct buf faults;
+
+	(void)state;
+	assert_non_null(part);
+	start = strchr(part, '{');
+	assert_non_null(start);
+	end = strstr(start, "\n.Ed");
+	assert_non_null(end);
+	buf_init(&faults, 4096);
+	if (policy_parse(start, (size_t)(end - start), NULL, &p, &faults) < 0)
+		fail_msg(POLICY_MAN ": %s", buf_str(&faults));
+	policy_unref(p);
+	buf_fini(&faults);
+	free(part);
+	free(man);
+}
+
 static int by_text(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -198,6 +252,8 @@ static void test_bash_completes_words(void **state)
 	} cases[] = {
 		{ "sandbox", "", "create exec inspect ls rm " },
 		{ "profile", "b", "build " },
+		{ "policy", "", "show validate " },
+		{ "policy validate", "docs/man/crucible-p", "docs/man/crucible-policy.5 " },
 		{ "", "da", "daemon " },
 		{ "--mount /x", "da", "daemon " },
 		{ "logs --source", "", "all exec service " },
@@ -248,6 +304,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_man_page_has_every_command_and_option),
 		cmocka_unit_test(test_man_page_has_no_more),
+		cmocka_unit_test(test_policy_page_has_every_field_and_operation),
+		cmocka_unit_test(test_policy_page_has_a_good_example),
 		cmocka_unit_test(test_bash_completes_every_option),
 		cmocka_unit_test(test_bash_completes_words),
 		cmocka_unit_test(test_zsh_and_fish_know_every_name),

@@ -251,7 +251,7 @@ static void test_opened(void **state)
 	struct net_cidr opened[] = { cidr("10.0.0.0/8"), cidr("127.0.0.1"), cidr("169.254.0.0/16"),
 				     cidr("fd00::/8"),	 cidr("::/0"),	    cidr("10.0.0.9") };
 	struct net_addr own[] = { addr("10.0.0.8"), addr("10.0.0.9"), addr("9.9.9.9"), addr("2606::9") };
-	struct net_reach reach = { opened, ARRAY_LEN(opened), own, ARRAY_LEN(own) };
+	struct net_reach reach = { .opened = opened, .nopened = ARRAY_LEN(opened), .own = own, .nown = ARRAY_LEN(own) };
 	static const struct {
 		const char *addr, *why;
 	} cases[] = {
@@ -296,7 +296,7 @@ static void test_cidr_refused(void **state)
 {
 	struct net_cidr opened[] = { cidr("10.0.0.0/8") };
 	struct net_addr own[] = { addr("10.0.0.8"), addr("9.9.9.9") };
-	struct net_reach reach = { opened, ARRAY_LEN(opened), own, ARRAY_LEN(own) };
+	struct net_reach reach = { .opened = opened, .nopened = ARRAY_LEN(opened), .own = own, .nown = ARRAY_LEN(own) };
 	static const struct {
 		const char *cidr;
 		bool refused;

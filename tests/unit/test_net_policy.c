@@ -341,6 +341,74 @@ static void test_within(void **state)
 	}
 }
 
+static void test_both(void **state)
+{
+	static const struct {
+		const char *a, *b, *both;
+	} cases[] = {
+		{ "", "a.example", "" },
+		{ "a.example\nb.example", "b.example\nc.example", "b.example\n" },
+		{ "*.a.example", "b.a.example:1\na.example\n*.c.a.example", "b.a.example:1\n*.c.a.example\n" },
+		{ "*.a.example:443", "b.a.example", "b.a.example:443\n" },
+		{ "a.example:443", "a.example:444", "" },
+		{ "@pypi\n@npm", "pypi.org\n*.yarnpkg.com:443\n@npm", "@npm\npypi.org\n" },
+		{ "@debian", "*.debian.org:80", "deb.debian.org:80\nsecurity.debian.org:80\nftp.debian.org:80\n" },
+		{ "8.8.0.0/16:53", "8.8.8.0/24\n8.0.0.0/8:80\na.example\n2606::/32", "8.8.8.0/24:53\n" },
+		{ "8.8.8.8", "8.8.8.8", "8.8.8.8\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct net_policy *a = parse(cases[i].a), *b = parse(cases[i].b), *both = NULL, *again = NULL;
+		struct buf text;
+
+		buf_init(&text, NET_LIST_MAX);
+		assert_int_equal(net_policy_both(a, b, &both), 0);
+		assert_int_equal(net_policy_text(both, &text), 0);
+		assert_string_equal(buf_str(&text), cases[i].both);
+		assert_true(net_policy_within(both, a, NULL));
+		assert_true(net_policy_within(both, b, NULL));
+		assert_int_equal(net_policy_both(b, a, &again), 0);
+		assert_true(net_policy_within(both, again, NULL) && net_policy_within(again, both, NULL));
+		buf_fini(&text);
+		net_policy_unref(again);
+		net_policy_unref(both);
+		net_policy_unref(a);
+		net_policy_unref(b);
+	}
+}
+
+/* The product of two lists may be longer than a list. */
+static void test_both_is_bounded(void **state)
+{
+	struct net_policy *a, *b, *both = NULL;
+	struct buf names, ports;
+	const char *text;
+	size_t n = 0;
+
+	(void)state;
+	buf_init(&names, NET_LIST_MAX);
+	buf_init(&ports, NET_LIST_MAX);
+	for (unsigned i = 0; i < NET_RULES_MAX; i++) {
+		assert_int_equal(buf_addf(&names, "h%u.a.example\n", i), 0);
+		assert_int_equal(buf_addf(&ports, "*.a.example:%u\n", i + 1), 0);
+	}
+	a = parse(buf_str(&names));
+	b = parse(buf_str(&ports));
+	assert_int_equal(net_policy_both(a, b, &both), 0);
+	buf_reset(&names);
+	assert_int_equal(net_policy_text(both, &names), 0);
+	for (text = buf_str(&names); (text = strchr(text, '\n')); text++)
+		n++;
+	assert_int_equal(n, NET_RULES_MAX);
+	assert_true(net_policy_within(both, a, NULL) && net_policy_within(both, b, NULL));
+	buf_fini(&names);
+	buf_fini(&ports);
+	net_policy_unref(both);
+	net_policy_unref(a);
+	net_policy_unref(b);
+}
+
 /* -- ports ------------------------------------------------------------------------------------------------------- */
 
 static void test_ports(void **state)
@@ -426,11 +494,12 @@ static void test_ports_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_normal),	      cmocka_unit_test(test_refused_rules),
-		cmocka_unit_test(test_opened_ranges), cmocka_unit_test(test_list),
-		cmocka_unit_test(test_empty),	      cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_names),	      cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_within),	      cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_normal),		cmocka_unit_test(test_refused_rules),
+		cmocka_unit_test(test_opened_ranges),	cmocka_unit_test(test_list),
+		cmocka_unit_test(test_empty),		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_names),		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_within),		cmocka_unit_test(test_both),
+		cmocka_unit_test(test_both_is_bounded), cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_ports_refused),
 	};
 

@@ -255,6 +255,23 @@ const struct command commands[] = {
 		.opts = { OPT_CLIENT, OPT_WRITE },
 	},
 	{
+		.name = "policy validate",
+		.words = "FILE|-",
+		.summary = "check a policy, and print it in its one form",
+		.details =
+			"Of a policy with faults all are told, a line each, and the exit code is 1. Needs no daemon.",
+		.run = cmd_policy_validate,
+		.min = 1,
+		.max = 1,
+	},
+	{
+		.name = "policy show",
+		.words = "",
+		.summary = "what you may do through this mount",
+		.run = cmd_policy_show,
+		.flags = COMMAND_MOUNT,
+	},
+	{
 		.name = "profile ls",
 		.words = "",
 		.summary = "list the root file systems to start from",

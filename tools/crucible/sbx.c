@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/loop.h"
+#include "base/name.h"
 #include "tools/crucible/follow.h"
 #include "tools/crucible/tree.h"
 
@@ -25,15 +26,13 @@
 
 int sbx_id_check(const char *id, struct err *e)
 {
-	static const char alnum[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-	static const char all[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	int r = name_check(id);
 
-	if (!*id || !strchr(alnum, id[0]) || id[strspn(id, all)])
-		return err_set(e, -EINVAL, "\"%s\" is no name: use A-Z a-z 0-9 . _ -, and begin with a letter or digit",
-			       id);
-	if (strlen(id) > SBX_ID_MAX)
-		return err_set(e, -ENAMETOOLONG, "\"%s\" is longer than %d characters", id, SBX_ID_MAX);
-	return 0;
+	_Static_assert(SBX_ID_MAX == NAME_LEN_MAX, "one length of names");
+	if (r == -ENAMETOOLONG)
+		return err_set(e, r, "\"%s\" is longer than %d characters", id, SBX_ID_MAX);
+	return r < 0 ? err_set(e, r, "\"%s\" is no name: use A-Z a-z 0-9 . _ -, and begin with a letter or digit", id)
+		     : 0;
 }
 
 static int explain(int code, const char *id, struct err *e)

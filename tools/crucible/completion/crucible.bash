@@ -61,7 +61,7 @@ _crucible_options() { # COMMAND
 
 _crucible() {
 	local cur prev command='' i word
-	local commands='daemon run sandbox stop shell cp snapshot fork store logs events mcp setup profile doctor version help rm delete'
+	local commands='daemon run sandbox stop shell cp snapshot fork store logs events mcp setup policy profile doctor version help rm delete'
 
 	COMPREPLY=()
 	cur=${COMP_WORDS[COMP_CWORD]}
@@ -77,7 +77,7 @@ _crucible() {
 		*)
 			if [[ -z $command ]]; then
 				command=$word
-			elif [[ $command == sandbox || $command == profile || $command == snapshot || $command == store || $command == mcp ]]; then
+			elif [[ $command == sandbox || $command == policy || $command == profile || $command == snapshot || $command == store || $command == mcp ]]; then
 				command+=" $word"
 			fi
 			;;
@@ -125,6 +125,7 @@ _crucible() {
 	case $command in
 	'') _crucible_words "$commands" ;;
 	sandbox) _crucible_words create ls inspect exec rm ;;
+	policy) _crucible_words validate show ;;
 	profile) _crucible_words ls build ;;
 	snapshot) _crucible_words create ls inspect diff verify rm ;;
 	mcp) _crucible_words serve ;;
@@ -133,6 +134,10 @@ _crucible() {
 	'sandbox inspect' | 'sandbox exec' | 'sandbox rm' | 'snapshot create' | stop | shell | logs) _crucible_words "$(_crucible_names run)" ;;
 	'snapshot inspect' | 'snapshot diff' | 'snapshot verify' | 'snapshot rm' | fork)
 		_crucible_words "$(_crucible_names snapshots)"
+		;;
+	'policy validate')
+		compopt -o filenames 2>/dev/null
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		;;
 	cp)
 		compopt -o filenames -o nospace 2>/dev/null

@@ -28,7 +28,7 @@ function __crucible_command
         set -e words[1]
     end
     switch "$found[1]"
-        case sandbox profile snapshot store mcp
+        case sandbox policy profile snapshot store mcp
             echo "$found[1..2]"
         case rm delete
             echo 'sandbox rm'
@@ -59,12 +59,15 @@ complete -c crucible -n '__crucible_is ""' -a logs -d 'what happened to a sandbo
 complete -c crucible -n '__crucible_is ""' -a events -d 'what happened'
 complete -c crucible -n '__crucible_is ""' -a mcp -d 'serve'
 complete -c crucible -n '__crucible_is ""' -a setup -d 'tell an agent\'s program of it'
+complete -c crucible -n '__crucible_is ""' -a policy -d 'validate, show'
 complete -c crucible -n '__crucible_is ""' -a profile -d 'ls, build'
 complete -c crucible -n '__crucible_is ""' -a doctor -d 'what this host can do'
 complete -c crucible -n '__crucible_is ""' -a version -d 'print the version'
 complete -c crucible -n '__crucible_is ""' -a help -d 'say how a command is used'
 complete -c crucible -n '__crucible_is ""' -a 'rm delete' -d 'remove sandboxes'
 complete -c crucible -n '__crucible_is sandbox "sandbox "' -a 'create ls inspect exec rm'
+complete -c crucible -n '__crucible_is policy "policy "' -a 'validate show'
+complete -c crucible -n '__crucible_is "policy validate"' -F
 complete -c crucible -n '__crucible_is profile "profile "' -a 'ls build'
 complete -c crucible -n '__crucible_is snapshot "snapshot "' -a 'create ls inspect diff verify rm'
 complete -c crucible -n '__crucible_is store "store "' -a 'stat verify gc'
