@@ -130,6 +130,7 @@ int world_teardown(void **state)
 	bring_down(w);
 	fakes_reset(NULL);
 	close(w->store_fd);
+	config_fini(&w->cfg);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", w->dir);
 	assert_int_equal(system(cmd), 0);
 	free(w);
