@@ -188,6 +188,7 @@ static int prepare_store(struct daemon *d, struct err *e)
 		{ "state", 0755, 0 },
 		{ "run", 0750, 0 },
 		{ "snapshots", 0700, 0 },
+		{ "views", 0700, 0 },
 		{ "blocks", 0700, 0 },
 		{ LAUNCH_BLOCKS_DIR, 0711, 0 },
 		/* One writes, the service's group reads; what is made inside is the group's as well (setgid). */

@@ -281,9 +281,7 @@ static int run_mkdir(const struct cfs_about *dir, const char *name, const struct
 
 static int run_rmdir(const struct cfs_about *c, const struct cfs_who *who, struct err *e)
 {
-	(void)e;
-	registry_destroy(cfs_tree_registry(c->tree), c->sbx, who, "rmdir");
-	return 0;
+	return registry_remove(cfs_tree_registry(c->tree), c->sbx, who, e);
 }
 
 static int run_rename(const struct cfs_about *c, const char *to, const struct cfs_who *who, struct err *e)

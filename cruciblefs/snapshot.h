@@ -46,8 +46,9 @@ int snapshot_info_json(struct snapshot *p, struct buf *out);
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after);
 /* The shape and limits of @p, and where it comes from, become @s's: it will go on from @p. */
 void snapshot_lend(struct snapshot *p, struct sandbox *s);
-/* rmdir. */
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who);
+/* The same, as rmdir: if @who may. Errors: -EPERM, -ESTALE, -ENOENT (registry_may(), view.h). */
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e);
 
 /* Something that takes a while: one caller waits for its end. */
 struct snapshot_job;

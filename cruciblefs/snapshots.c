@@ -275,11 +275,7 @@ static int snapshots_rmdir(const struct cfs_about *c, const struct cfs_who *who,
 {
 	struct snapshot *p = snap_of(c);
 
-	(void)e;
-	if (!p)
-		return -ENOENT;
-	snapshot_destroy(p, who);
-	return 0;
+	return p ? snapshot_remove(p, who, e) : -ENOENT;
 }
 
 const struct cfs_table cfs_snapshots_table = {

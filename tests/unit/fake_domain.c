@@ -157,6 +157,13 @@ struct sandbox *fake_sandbox(struct registry *r, const char *name, uid_t uid)
 	return s;
 }
 
+int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e)
+{
+	(void)e;
+	registry_destroy(r, s, who, "rmdir");
+	return 0;
+}
+
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why)
 {
 	(void)who, (void)why;
@@ -527,17 +534,19 @@ struct waitq *journal_waitq(struct registry *r)
 	return &r->journal_waitq;
 }
 
-void journal_each_log(struct registry *r,
+void journal_each_log(struct registry *r, const struct cfs_who *who,
 		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg)
 {
+	(void)who;
 	for (struct log *l = r->logs; l; l = l->next)
 		if (!fn(arg, l->uuid, l->owner, l->name, l->changed_ns))
 			return;
 }
 
-int registry_health_json(struct registry *r, struct buf *out)
+int registry_health_json(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
+	(void)who;
 	return buf_addf(out, "{\"ready\":true,\"sandboxes\":%zu,\"at\":%" PRIu64 "}\n", r->count, now_ns());
 }
 

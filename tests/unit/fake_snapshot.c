@@ -232,6 +232,13 @@ struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 	return NULL;
 }
 
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e)
+{
+	(void)e;
+	snapshot_destroy(p, who);
+	return 0;
+}
+
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 {
 	struct snapshot **at = &p->r->snapshots;

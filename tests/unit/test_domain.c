@@ -634,7 +634,7 @@ static void test_journals_outlive_and_are_each_owners_own(void **state)
 	assert_int_equal(journal_open_events(w->reg, &bob, &fd), 0);
 	assert_int_equal(read(fd, text, sizeof(text)), 0);
 	close(fd);
-	journal_each_log(w->reg, count_log, &logs);
+	journal_each_log(w->reg, NULL, count_log, &logs);
 	assert_int_equal(logs, 2);
 }
 

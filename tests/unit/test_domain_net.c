@@ -341,11 +341,13 @@ static void test_net_allow_max_EPERM_EDQUOT(void **state)
 	struct err e = { 0 };
 
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "*.b.test, a.test:443", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	assert_int_equal(allow(s, "x.b.test:80\na.test:443\n", &e), 0);
 	assert_int_equal(allow(s, "x.b.test\na.test\n", &e), -EDQUOT);
 	assert_says(e.msg, "a.test");
 	assert_says(e.msg, "net_allow_max");
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	assert_int_equal(allow(s, "x.b.test\n", &e), -EPERM);
 	assert_int_equal(ports(s, "8080:80\n", &e), -EPERM);
 	/* What was written before is not let through either. */
@@ -392,6 +394,7 @@ static void test_a_fork_has_its_snapshots_list(void **state)
 	assert_string_equal(c->attrs.net_allow, "a.test\n");
 	/* Root has narrowed what any may have: none is made. */
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "b.test", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	e = (struct err){ 0 };
 	assert_int_equal(fork_of(w, p, "2", &e), -EDQUOT);
 	assert_says(e.msg, "a.test");
