@@ -59,7 +59,7 @@ static int logs_child(struct cfs_about *c, const char *name)
 
 	if (len <= sizeof(SUFFIX) - 1 || strcmp(name + s.len, SUFFIX) != 0)
 		return -ENOENT;
-	journal_each_log(cfs_tree_registry(c->tree), match_uuid, &s);
+	journal_each_log(cfs_tree_registry(c->tree), &c->viewer, match_uuid, &s);
 	return s.found ? 0 : -ENOENT;
 }
 
@@ -86,7 +86,7 @@ static void logs_list(const struct cfs_about *dir, cfs_list_fn *fn, void *arg)
 {
 	struct log_listing l = { .c = *dir, .fn = fn, .arg = arg };
 
-	journal_each_log(cfs_tree_registry(dir->tree), list_one, &l);
+	journal_each_log(cfs_tree_registry(dir->tree), &dir->viewer, list_one, &l);
 }
 
 static bool stamp_one(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns)
@@ -100,9 +100,11 @@ static bool stamp_one(void *arg, const char *uuid, uid_t owner, const char *name
 
 static uint64_t logs_stamp(const struct cfs_about *dir)
 {
+	/* The directory is one for all callers. */
+	struct cfs_who all = { .view = dir->view };
 	struct log_listing l = { 0 };
 
-	journal_each_log(cfs_tree_registry(dir->tree), stamp_one, &l);
+	journal_each_log(cfs_tree_registry(dir->tree), &all, stamp_one, &l);
 	return l.stamp;
 }
 
@@ -173,7 +175,7 @@ static int compare(const void *x, const void *y)
 static void collect_all(const struct cfs_about *a, const char *only, struct named_logs *ret)
 {
 	*ret = (struct named_logs){ .viewer = &a->viewer, .only = only };
-	journal_each_log(cfs_tree_registry(a->tree), collect, ret);
+	journal_each_log(cfs_tree_registry(a->tree), &a->viewer, collect, ret);
 	if (ret->n)
 		qsort(ret->list, ret->n, sizeof(*ret->list), compare);
 }

@@ -4,7 +4,8 @@
  *
  * Order: configuration -> store's directories and lock -> engine probe -> launcher (fork and exec) -> mount (by the
  * launcher, which hands the descriptor over) -> drop to the service uid -> load the store -> serve. Nothing that a
- * user, a guest or the network wrote is read before the drop, but for the configuration, which is root's. */
+ * user, a guest or the network wrote is read before the drop, but for the configuration and the policies that it names,
+ * which are root's. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -145,6 +146,22 @@ static int parse_args(struct daemon *d, int argc, char **argv, struct err *e)
 	return r ? r : config_finish(&d->cfg, e);
 }
 
+/* Also as root: they may be for root's eyes only. All that is wrong is told, a line each. */
+static int read_policies(struct daemon *d, struct err *e)
+{
+	struct buf faults;
+	const char *text;
+	int r;
+
+	buf_init(&faults, 64 * 1024);
+	r = config_read_policies(&d->cfg, &faults, e);
+	text = buf_str(&faults);
+	if (r < 0 && text)
+		fputs(text, stderr);
+	buf_fini(&faults);
+	return r;
+}
+
 /* -- the store, as root ------------------------------------------------------------------------------------------ */
 
 static int owned_dir(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t gid)
@@ -171,6 +188,7 @@ static int prepare_store(struct daemon *d, struct err *e)
 		{ "state", 0755, 0 },
 		{ "run", 0750, 0 },
 		{ "snapshots", 0700, 0 },
+		{ "views", 0700, 0 },
 		{ "blocks", 0700, 0 },
 		{ LAUNCH_BLOCKS_DIR, 0711, 0 },
 		/* One writes, the service's group reads; what is made inside is the group's as well (setgid). */
@@ -511,6 +529,8 @@ int main(int argc, char **argv)
 			&e, -EPERM,
 			"the daemon starts as root (it needs mounts, cgroups and user ids) and gives that up; use sudo");
 	if (!r)
+		r = read_policies(&d, &e);
+	if (!r)
 		r = check_mount_point(&d, &e);
 	if (!r)
 		r = engine_qemu.probe(d.cfg.qemu[0] ? d.cfg.qemu : NULL, &d.engine, &e);
@@ -528,6 +548,7 @@ int main(int argc, char **argv)
 		r = confine_drop(d.cfg.uid_base, d.cfg.uid_base, 0, &e);
 	if (!r)
 		r = serve(&d, &e);
+	config_fini(&d.cfg);
 	if (r < 0) {
 		fprintf(stderr, "crucibled: %s\n", e.code ? e.msg : strerror(-r));
 		return 1;

@@ -8,6 +8,6 @@ include cruciblefs/domain/domain.mk
 PROGS += crucibled
 crucibled_DIR := libexec
 crucibled_SRCS := cruciblefs/main.c
-crucibled_LIBS := cfsfuse cfsguest cfsdomain netpolicy launch vmm agentproto base
+crucibled_LIBS := cfsfuse cfsguest cfsdomain policy netpolicy launch vmm agentproto base
 crucibled_PKGS := fuse3 json-c libseccomp libcap
 $(eval $(call syscalls_rule,crucibled,cruciblefs,cruciblefs/main.c))

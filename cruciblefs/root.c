@@ -32,7 +32,9 @@ static int show_version(const struct cfs_about *a, struct buf *out)
 
 static int show_health(const struct cfs_about *a, struct buf *out)
 {
-	return registry_health_json(cfs_tree_registry(a->tree), out);
+	struct cfs_who all = { .view = a->view };
+
+	return registry_health_json(cfs_tree_registry(a->tree), &all, out);
 }
 
 static int show_metrics(const struct cfs_about *a, struct buf *out)

@@ -239,7 +239,7 @@ static void about_sandbox(struct cfs_about *c, struct sandbox *s)
 
 static int run_child(struct cfs_about *c, const char *name)
 {
-	struct sandbox *s = registry_find(cfs_tree_registry(c->tree), name);
+	struct sandbox *s = registry_find(cfs_tree_registry(c->tree), c->view, name);
 
 	if (!s)
 		return -ENOENT;
@@ -255,7 +255,7 @@ static void run_list(const struct cfs_about *dir, cfs_list_fn *fn, void *arg)
 	struct registry *reg = cfs_tree_registry(dir->tree);
 	struct cfs_about c = *dir; /* with run's own place: listing makes nothing */
 
-	for (struct sandbox *s = registry_next(reg, NULL); s; s = registry_next(reg, s)) {
+	for (struct sandbox *s = registry_next(reg, dir->view, NULL); s; s = registry_next(reg, dir->view, s)) {
 		about_sandbox(&c, s);
 		if (!fn(arg, sandbox_name(s), &c))
 			return;
@@ -267,7 +267,7 @@ static uint64_t run_stamp(const struct cfs_about *dir)
 	struct registry *reg = cfs_tree_registry(dir->tree);
 	uint64_t h = 0;
 
-	for (struct sandbox *s = registry_next(reg, NULL); s; s = registry_next(reg, s))
+	for (struct sandbox *s = registry_next(reg, dir->view, NULL); s; s = registry_next(reg, dir->view, s))
 		h = h * 31 + cfs_ino(sandbox_uuid(s), sandbox_name(s), NULL);
 	return h;
 }
@@ -281,9 +281,7 @@ static int run_mkdir(const struct cfs_about *dir, const char *name, const struct
 
 static int run_rmdir(const struct cfs_about *c, const struct cfs_who *who, struct err *e)
 {
-	(void)e;
-	registry_destroy(cfs_tree_registry(c->tree), c->sbx, who, "rmdir");
-	return 0;
+	return registry_remove(cfs_tree_registry(c->tree), c->sbx, who, e);
 }
 
 static int run_rename(const struct cfs_about *c, const char *to, const struct cfs_who *who, struct err *e)

@@ -30,9 +30,12 @@
 #define CFS_NAME_MAX	63
 #define CFS_SCRATCH_MAX (1024u * 1024) /* bytes of scratch files of one sandbox together */
 
+struct view; /* view.h */
+
 struct cfs_who { /* of a FUSE request */
 	uid_t uid;
 	gid_t gid;
+	struct view *view; /* through which it came, borrowed; NULL: the whole tree */
 };
 
 /* 0; -EINVAL other characters or empty; -ENAMETOOLONG. */
@@ -56,17 +59,21 @@ struct execution;
 
 /* -- registry ------------------------------------------------------------------------------------------ */
 
-struct sandbox *registry_find(struct registry *r, const char *name); /* borrowed; NULL when there is none */
-/* In order of creation: NULL starts, NULL ends. Not across changes of the registry. */
-struct sandbox *registry_next(struct registry *r, struct sandbox *after);
+/* By its name in @view (NULL: in the whole tree's run/). Borrowed; NULL when there is none. */
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name);
+/* Those of @view in order of creation: NULL starts, NULL ends. Not across changes of the registry. */
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after);
 size_t registry_count(struct registry *r);
-/* Make a sandbox, `configured`. Errors: of cfs_name_check; -EEXIST; -EDQUOT too many (of the uid, or in all); -ENOSPC
- * below the disk floor; -EIO. */
+/* Make a sandbox, `configured`, with the defaults as far as the policies of @who permit. Errors: of cfs_name_check;
+ * -EPERM a policy forbids it, or every profile; -ESTALE the view is dead; -EEXIST; -EDQUOT too many (by a policy, of
+ * the uid, or in all); -ENOSPC below the disk floor; -EIO. */
 int registry_create(struct registry *r, const char *name, const struct cfs_who *who, struct sandbox **ret,
 		    struct err *e);
 /* Gone from the tree at once; what runs is ended and removed behind. Its log stays. Waiters are woken, then the object
  * lives until its last ref. */
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why);
+/* The same, as rmdir: if @who may. Errors: -EPERM, -ESTALE, -ENOENT (registry_may(), view.h). */
+int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e);
 int registry_rename(struct registry *r, struct sandbox *s, const char *to, const struct cfs_who *who,
 		    struct err *e); /* -EEXIST, name errors */
 
@@ -217,12 +224,15 @@ int journal_open_events(struct registry *r, const struct cfs_who *who, int *ret_
 int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who,
 		     int *ret_fd); /* -ENOENT, -EACCES */
 struct waitq *journal_waitq(struct registry *r);
-/* logs/: the uuids (with owners) that have a log. Calls @fn for each; stops when it returns false. */
-void journal_each_log(struct registry *r,
+/* logs/: the uuids (with owners) that have a log, and that @who may know of (NULL: all): in a view those of what was
+ * made through it; outside all that were not made through one, and what else is the caller's own; to root all. @name is
+ * "" where it is none of the caller's name space. Calls @fn for each; stops when it returns false. */
+void journal_each_log(struct registry *r, const struct cfs_who *who,
 		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg);
 
-int registry_health_json(struct registry *r, struct buf *out);
+/* In a view: of what was made through it. */
+int registry_health_json(struct registry *r, const struct cfs_who *who, struct buf *out);
 int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *out);
 int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out);
 /* Profiles of the store: names (NULL starts, NULL ends), and info.json's text. */

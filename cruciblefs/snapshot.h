@@ -21,10 +21,11 @@ const char *snapshot_status_name(enum snapshot_status s);
 
 struct snapshot;
 
-struct snapshot *registry_find_snapshot(struct registry *r, const char *name); /* borrowed; NULL when there is none */
+/* By its name in @view (NULL: in the whole tree's snapshots/). Borrowed; NULL when there is none. */
+struct snapshot *registry_find_snapshot(struct registry *r, const struct view *view, const char *name);
 struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid); /* the same, not by name */
-/* In order of creation, hidden ones left out: NULL starts, NULL ends. Not across changes. */
-struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after);
+/* Those of @view in order of creation, hidden ones left out: NULL starts, NULL ends. Not across changes. */
+struct snapshot *registry_next_snapshot(struct registry *r, const struct view *view, struct snapshot *after);
 struct snapshot *snapshot_ref(struct snapshot *p);
 struct snapshot *snapshot_unref(struct snapshot *p); /* NULL is fine; returns NULL */
 bool snapshot_gone(const struct snapshot *p);
@@ -45,8 +46,9 @@ int snapshot_info_json(struct snapshot *p, struct buf *out);
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after);
 /* The shape and limits of @p, and where it comes from, become @s's: it will go on from @p. */
 void snapshot_lend(struct snapshot *p, struct sandbox *s);
-/* rmdir. */
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who);
+/* The same, as rmdir: if @who may. Errors: -EPERM, -ESTALE, -ENOENT (registry_may(), view.h). */
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e);
 
 /* Something that takes a while: one caller waits for its end. */
 struct snapshot_job;

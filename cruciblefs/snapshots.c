@@ -239,7 +239,7 @@ static void about_snapshot(struct cfs_about *c, struct snapshot *p)
 
 static int snapshots_child(struct cfs_about *c, const char *name)
 {
-	struct snapshot *p = registry_find_snapshot(cfs_tree_registry(c->tree), name);
+	struct snapshot *p = registry_find_snapshot(cfs_tree_registry(c->tree), c->view, name);
 
 	if (!p)
 		return -ENOENT;
@@ -252,7 +252,8 @@ static void snapshots_list(const struct cfs_about *dir, cfs_list_fn *fn, void *a
 	struct registry *reg = cfs_tree_registry(dir->tree);
 	struct cfs_about c = *dir;
 
-	for (struct snapshot *p = registry_next_snapshot(reg, NULL); p; p = registry_next_snapshot(reg, p)) {
+	for (struct snapshot *p = registry_next_snapshot(reg, dir->view, NULL); p;
+	     p = registry_next_snapshot(reg, dir->view, p)) {
 		about_snapshot(&c, p);
 		if (!fn(arg, snapshot_name(p), &c))
 			return;
@@ -264,7 +265,8 @@ static uint64_t snapshots_stamp(const struct cfs_about *dir)
 	struct registry *reg = cfs_tree_registry(dir->tree);
 	uint64_t h = 0;
 
-	for (struct snapshot *p = registry_next_snapshot(reg, NULL); p; p = registry_next_snapshot(reg, p))
+	for (struct snapshot *p = registry_next_snapshot(reg, dir->view, NULL); p;
+	     p = registry_next_snapshot(reg, dir->view, p))
 		h = h * 31 + cfs_ino(snapshot_uuid(p), NULL);
 	return h;
 }
@@ -273,11 +275,7 @@ static int snapshots_rmdir(const struct cfs_about *c, const struct cfs_who *who,
 {
 	struct snapshot *p = snap_of(c);
 
-	(void)e;
-	if (!p)
-		return -ENOENT;
-	snapshot_destroy(p, who);
-	return 0;
+	return p ? snapshot_remove(p, who, e) : -ENOENT;
 }
 
 const struct cfs_table cfs_snapshots_table = {
@@ -300,10 +298,10 @@ static const struct cfs_entry taken_link = { .kind = &cfs_kind_link, .mode = 077
 static struct snapshot *next_taken(const struct cfs_about *dir, struct snapshot *after)
 {
 	struct registry *reg = cfs_tree_registry(dir->tree);
-	struct snapshot *p = registry_next_snapshot(reg, after);
+	struct snapshot *p = registry_next_snapshot(reg, dir->view, after);
 
 	while (p && strcmp(snapshot_source_uuid(p), sandbox_uuid(dir->sbx)) != 0)
-		p = registry_next_snapshot(reg, p);
+		p = registry_next_snapshot(reg, dir->view, p);
 	return p;
 }
 

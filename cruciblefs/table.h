@@ -39,6 +39,7 @@ struct cfs_about {
 	struct cfs_tree *tree;
 	const struct cfs_table *in;    /* the directory's table */
 	const struct cfs_entry *entry; /* the file in it, or what stands for all children of a directory */
+	struct view *view;	       /* through which it is seen, borrowed: the node holds it; NULL: the whole tree */
 	struct cfs_place *place;
 	struct sandbox *sbx; /* place's; NULL outside run/<id>/ */
 	uint64_t exec;	     /* exec/<n>/ and below: n; else 0 */

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define ENV_LINES_MAX 1024
 #define ENV_BYTES_MAX (128 * 1024)
@@ -32,6 +33,14 @@ static const struct attr_info {
 	[ATTR_PIDS] = { "pids", 16, 1000000, 4096, false },
 };
 _Static_assert(ARRAY_LEN(attr_table) == ATTR_COUNT, "every attribute has its row");
+
+const char attr_from_snapshot[] = "snapshot:";
+
+void attr_range(enum sandbox_attr a, uint32_t *ret_min, uint32_t *ret_max)
+{
+	*ret_min = attr_table[a].min;
+	*ret_max = attr_table[a].max;
+}
 
 const char *sandbox_attr_name(enum sandbox_attr a)
 {
@@ -177,20 +186,18 @@ static int store_number(struct attrs *v, enum sandbox_attr a, const char *text, 
 	return 0;
 }
 
-static const char from_snapshot[] = "snapshot:";
-
-static int store_from(struct attrs *v, const char *text, struct registry *r, struct err *e)
+static int store_from(struct attrs *v, const char *text, struct registry *r, const struct view *view, struct err *e)
 {
 	static const char prefix[] = "profile:";
 	const char *name = text;
 
-	if (!strncmp(text, from_snapshot, strlen(from_snapshot))) {
-		name = text + strlen(from_snapshot);
+	if (!strncmp(text, attr_from_snapshot, strlen(attr_from_snapshot))) {
+		name = text + strlen(attr_from_snapshot);
 		if (cfs_name_check(name) < 0)
 			return err_set(e, -EINVAL, "\"%.60s\" is not snapshot:NAME", text);
-		if (!r || !registry_find_snapshot(r, name))
+		if (!r || !registry_find_snapshot(r, view, name))
 			return err_set(e, -EINVAL, "no snapshot \"%s\"; ls snapshots/ shows them", name);
-		snprintf(v->from, sizeof(v->from), "%s%.63s", from_snapshot, name);
+		snprintf(v->from, sizeof(v->from), "%s%.63s", attr_from_snapshot, name);
 		return 0;
 	}
 	/* The bare name of a profile is what people write first. */
@@ -255,7 +262,8 @@ static int store_env(struct attrs *v, const char *text, size_t len, struct err *
 	return r;
 }
 
-static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t len, struct registry *r, struct err *e)
+static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t len, struct registry *r,
+		 const struct view *view, struct err *e)
 {
 	AUTO_FREE char *copy = NULL;
 
@@ -267,7 +275,7 @@ static int store(struct attrs *v, enum sandbox_attr a, const char *text, size_t 
 	copy = strndup(text, len);
 	if (!copy)
 		return -ENOMEM;
-	return a == ATTR_FROM ? store_from(v, copy, r, e) : store_number(v, a, copy, e);
+	return a == ATTR_FROM ? store_from(v, copy, r, view, e) : store_number(v, a, copy, e);
 }
 
 int sandbox_attr_show(struct sandbox *s, enum sandbox_attr a, struct buf *out)
@@ -299,11 +307,12 @@ int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defa
 {
 	struct snapshot *p = NULL;
 
-	if (strncmp(s->attrs.from, from_snapshot, strlen(from_snapshot)) != 0) {
+	if (strncmp(s->attrs.from, attr_from_snapshot, strlen(attr_from_snapshot)) != 0) {
 		s->parent[0] = s->parent_uuid[0] = '\0';
 		return 0;
 	}
-	p = registry_find_snapshot(s->reg, s->attrs.from + strlen(from_snapshot));
+	p = registry_find_snapshot(s->reg, of_defaults ? NULL : s->owner.view,
+				   s->attrs.from + strlen(attr_from_snapshot));
 	if (!p)
 		return err_set(e, -ENOENT, "sandbox %s: from: the snapshot is gone", s->name);
 	if (who->uid && who->uid != snapshot_owner(p).uid && !(of_defaults && !snapshot_owner(p).uid))
@@ -320,6 +329,18 @@ int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defa
 int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
 		       struct err *e)
 {
+	int r = sandbox_permits(s, who, POLICY_CREATE, attr_table[a].name, e);
+
+	if (r < 0) {
+		sandbox_fail(s, who, e);
+		return r;
+	}
+	return sandbox_attr_set(s, a, text, len, who, e);
+}
+
+int sandbox_attr_set(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+		     struct err *e)
+{
 	struct attrs old = { 0 };
 	char parent[sizeof(s->parent)], parent_uuid[sizeof(s->parent_uuid)];
 	int r;
@@ -334,34 +355,35 @@ int sandbox_attr_store(struct sandbox *s, enum sandbox_attr a, const char *text,
 		goto fail;
 	}
 	r = attrs_copy(&old, &s->attrs);
-	if (!r) {
-		r = store(&s->attrs, a, text, len, s->reg, e);
-		if (r < 0 && e->code)
-			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
-	}
-	if (!r && a == ATTR_FROM && (r = attrs_take_origin(s, who, false, e)) < 0) {
-		attrs_fini(&s->attrs);
-		s->attrs = old;
+	if (r < 0)
 		goto fail;
+	r = store(&s->attrs, a, text, len, s->reg, s->owner.view, e);
+	if (r < 0 && e->code)
+		err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
+	if (!r && a == ATTR_FROM)
+		r = attrs_take_origin(s, who, false, e);
+	if (!r) {
+		r = attr_written_permitted(s, a, who, e);
+		if (!r && a == ATTR_FROM)
+			r = net_list_check(s, e); /* that of the snapshot */
+		if (r < 0)
+			err_wrap(e, "sandbox %s: %s%s", s->name, is_number(a) ? "limits/" : "", attr_table[a].name);
 	}
 	if (!r && attrs_same(&old, &s->attrs) && !strcmp(parent_uuid, s->parent_uuid)) {
 		attrs_fini(&old);
 		return 0;
 	}
-	if (!r) {
+	if (!r)
 		r = sandbox_save(s, e);
-		if (r < 0) {
-			/* What the store does not hold must not be seen. */
-			attrs_fini(&s->attrs);
-			s->attrs = old;
-			old.env = old.net_allow = NULL;
-			memcpy(s->parent, parent, sizeof(parent));
-			memcpy(s->parent_uuid, parent_uuid, sizeof(parent_uuid));
-		}
+	if (r < 0) {
+		/* What is refused, or the store does not hold, must not be seen. */
+		attrs_fini(&s->attrs);
+		s->attrs = old;
+		memcpy(s->parent, parent, sizeof(parent));
+		memcpy(s->parent_uuid, parent_uuid, sizeof(parent_uuid));
+		goto fail;
 	}
 	attrs_fini(&old);
-	if (r < 0)
-		goto fail;
 	if (a == ATTR_TIMEOUT_S)
 		sandbox_life_timer(s);
 	if (a == ATTR_ENV)
@@ -388,11 +410,14 @@ int registry_default_store(struct registry *r, enum sandbox_attr a, const char *
 	const char *line;
 	int k;
 
-	if (who->uid)
-		return err_set(e, -EPERM, "defaults/%s: only root may write", attr_table[a].name);
+	k = registry_may(r, who, POLICY_ADMIN, e);
+	if (k < 0) {
+		err_wrap(e, "defaults/%s", attr_table[a].name);
+		return k;
+	}
 	k = attrs_copy(&next, &r->defaults);
 	if (!k) {
-		k = store(&next, a, text, len, r, e);
+		k = store(&next, a, text, len, r, NULL, e);
 		if (k < 0 && e->code)
 			err_wrap(e, "defaults/%s", attr_table[a].name);
 	}

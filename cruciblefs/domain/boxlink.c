@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define QUEUE_BYTES_MAX (8u * 1024 * 1024) /* waiting for a box that does not read */
 #define GREETINGS_MAX	64u		   /* connections that have not said who they are; one of each uid */
@@ -308,6 +309,7 @@ static void adopt(struct sandbox *s, const struct box_hello *h)
 		sandbox_set_status(s, h->state == BOX_READY ? SBX_READY : SBX_PAUSED);
 	relink_adopted(s);
 	net_adopted(s);
+	view_adopted(s);
 	log_info("sandbox=%s uuid=%s event=adopted last_exec=%" PRIu64 " open=%zu", s->name, s->uuid, h->last_exec,
 		 h->nopen);
 }

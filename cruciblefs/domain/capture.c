@@ -27,6 +27,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 /* Commands that are busy on four emulated vCPUs take up to 115 ms, where the machine has its cores. Where it waits for
  * them (a busy host, one that is itself a guest) it takes seconds. The machine runs meanwhile, so it costs only
@@ -472,7 +473,7 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		return err_set(e, -ENOMEM, "sandbox %s: snapshot: no memory", s->name);
 	}
 	p->hidden = key != NULL;
-	p->owner = *who;
+	who_take(&p->owner, who);
 	p->status = SNAPSHOT_CAPTURING;
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	snprintf(p->key, sizeof(p->key), "%s", key ? key : "");
@@ -520,7 +521,10 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 			       "sandbox %s: snapshot %.64s: a name is a letter or digit, then up to 55 of letters, "
 			       "digits, '.', '_', '-'",
 			       s->name, name);
-	if (registry_find_snapshot(r, name))
+	k = sandbox_permits(s, who, POLICY_SNAPSHOT, "snapshot", e);
+	if (k < 0)
+		return k;
+	if (registry_find_snapshot(r, s->owner.view, name))
 		return err_set(e, -EEXIST, "sandbox %s: snapshot %s: exists; choose another name, or rmdir it first",
 			       s->name, name);
 	if (s->status != SBX_READY || !s->link)
@@ -532,6 +536,11 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 			       s->name);
 	if (s->capture)
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: another one is under way", s->name);
+	k = permit_one_more(r, who, POLICY_MAX_SNAPSHOTS, e);
+	if (k < 0) {
+		err_wrap(e, "sandbox %s: snapshot", s->name);
+		return k;
+	}
 	/* Removed ones that something still stands on take as much room. */
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next)
 		own += !p->hidden && !p->removing && p->owner.uid == who->uid;

@@ -10,7 +10,7 @@
 #include "netpolicy/policy.h"
 #include "netpolicy/resolver.h"
 
-enum type { T_PATH, T_TEXT, T_LINES, T_U32, T_LEVEL, T_ACCEL };
+enum type { T_PATH, T_TEXT, T_LINES, T_U32, T_LEVEL, T_ACCEL, T_POLICY_UID, T_POLICY_GID };
 
 static const struct setting {
 	const char *key;
@@ -44,6 +44,8 @@ static const struct setting {
 	{ TEXT(T_LINES, net_upstream) },
 	{ TEXT(T_LINES, net_private) },
 	{ TEXT(T_LINES, net_allow_max) },
+	{ "policy_uid", T_POLICY_UID, 0, 0, 0, 0, 0 },
+	{ "policy_gid", T_POLICY_GID, 0, 0, 0, 0, 0 },
 #undef TEXT
 #undef U32
 };
@@ -167,6 +169,9 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 			return set_text(s, at, value, e);
 		case T_LINES:
 			return set_lines(c, s, at, value, e);
+		case T_POLICY_UID:
+		case T_POLICY_GID:
+			return config_bind_policy(c, s->type == T_POLICY_GID, value, e);
 		case T_LEVEL:
 			if (log_level_parse(value, at) < 0)
 				return err_set(e, -EINVAL, "log_level: \"%s\" is none of err, warn, info, debug",
@@ -240,7 +245,7 @@ int config_load(struct config *c, const char *path, struct err *e)
 }
 
 /* Its rules may name what net_private opens, which may stand behind it. */
-static int check_allow_max(const struct config *c, struct err *e)
+static int check_allow_max(struct config *c, struct err *e)
 {
 	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
 	struct net_reach reach = { .opened = opened };
@@ -252,7 +257,7 @@ static int check_allow_max(const struct config *c, struct err *e)
 	if (r < 0)
 		err_wrap(e, "net_allow_max");
 	net_policy_unref(p);
-	return r;
+	return r < 0 ? r : config_host_policy(c, e);
 }
 
 bool config_is_inside(const char *path, const char *dir)

@@ -5,9 +5,20 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "netpolicy/addr.h"
+#include "policy/policy.h"
+
+#define CONFIG_POLICIES_MAX 256u /* of uids and gids together */
+
+struct config_policy { /* policy_uid, policy_gid */
+	bool of_gid;
+	uint32_t id;
+	char *file;	       /* absolute */
+	struct policy *policy; /* NULL until config_read_policies() */
+};
 
 enum config_accel { CONFIG_ACCEL_AUTO, CONFIG_ACCEL_TCG, CONFIG_ACCEL_KVM };
 
@@ -34,10 +45,14 @@ struct config {
 	char net_private[2048]; /* ranges that sandboxes may be allowed though they are private */
 	bool net_limited;	/* net_allow_max was given */
 	char net_allow_max[8192];
+	struct policy *net_policy; /* the same as a policy, by config_finish(); NULL: not limited */
+	struct config_policy *policies;
+	size_t npolicies;
 	uint32_t template_percent; /* of the host's memory: what snapshots nobody uses may keep in it */
 };
 
 void config_defaults(struct config *c);
+void config_fini(struct config *c); /* what settings have allocated */
 /* Read `key = value` lines; '#' begins a comment. Errors: -ENOENT, -EINVAL with file, line and the permitted values.
  * Blocks. */
 int config_load(struct config *c, const char *path, struct err *e);
@@ -46,6 +61,15 @@ int config_set(struct config *c, const char *key, const char *value, struct err 
 /* After all settings: fills what is derived; -EINVAL for what cannot go together (a store inside the mount, relative
  * paths). */
 int config_finish(struct config *c, struct err *e);
+/* Read what policy_uid and policy_gid name. Blocks. @faults: all that is wrong with all of them, a line each, "FILE:
+ * field: what". Errors: -EINVAL a file is no policy; those of reading one, -ENOMEM; @e has the first file. */
+int config_read_policies(struct config *c, struct buf *faults, struct err *e);
+/* What is bound to that uid, or gid; NULL: nothing. Borrowed. */
+const struct policy *config_policy(const struct config *c, bool of_gid, uint32_t id);
+/* -- config_policy.c, for config.c */
+int config_bind_policy(struct config *c, bool of_gid, const char *value,
+		       struct err *e);			 /* "ID FILE"; -EINVAL, -ENOMEM */
+int config_host_policy(struct config *c, struct err *e); /* c->net_policy; -EINVAL, -ENOMEM */
 
 #define CONFIG_NET_RANGES_MAX 64u
 /* net_private, parsed. -EINVAL, -E2BIG. */

@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "cruciblefs/domain/worker.h"
 
 #define PATHS_MAX 20000u /* of each kind; more: "truncated" */
@@ -252,9 +253,10 @@ int snapshot_diff(struct snapshot *p, const struct cfs_who *who, struct err *e)
 	struct registry *r = p->reg;
 	struct snapshot *parent = parent_of(p);
 	struct diff *d, **at = &r->diffs;
-	int k;
+	int k = snapshot_permits(p, who, POLICY_READ, "diff", e);
 
-	(void)who;
+	if (k < 0)
+		return k;
 	if (p->diff == DIFF_RUNNING)
 		return err_set(e, -EBUSY, "snapshot %s: diff: runs already", p->name);
 	if (!parent)

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 static const char *const state_words[] = { [EXEC_QUEUED] = "queued", [EXEC_RUNNING] = "running", [EXEC_DONE] = "done" };
 
@@ -325,7 +325,7 @@ static void log_exec(struct sandbox *s, const struct execution *x, const char *s
 }
 
 int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
-		const char *tmp_path, const char *stdin_path, struct err *e)
+		const char *tmp_path, const char *stdin_path, const char *refused, struct err *e)
 {
 	struct slot *t = slot ? slot_find(s, slot) : NULL;
 	bool full = !slot && s->nwaiting >= BOX_QUEUE_MAX;
@@ -345,6 +345,7 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 		return err_set(e, r, "sandbox %s: command %" PRIu64 ": the store: %s", s->name, n, strerror(-r));
 	}
 	x->uid = who->uid;
+	x->gid = who->gid;
 	x->beside = slot != NULL;
 	x->live_stdin = slot && !stdin_path;
 	if (t)
@@ -356,8 +357,10 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 	log_exec(s, x, slot, who);
 	if (t)
 		sandbox_save(s, NULL); /* which command is the slot's latest outlives us */
-	if (full) {
-		end_without_box(s, x, "the queue is full: 64 commands wait", true);
+	if (full && !refused)
+		refused = "the queue is full: 64 commands wait";
+	if (refused) {
+		end_without_box(s, x, refused, true);
 		return 0;
 	}
 	if (s->link) {
@@ -410,15 +413,27 @@ static void on_accepted(void *arg, int code, const char *words, struct wire_rd *
 	sandbox_unref(s);
 }
 
+/* What it may take at most, whatever its request says; 0: no limit. By the policies as they are when it is sent. */
+static uint32_t timeout_most(struct sandbox *s, const struct execution *x)
+{
+	const struct cfs_who who = { .uid = x->uid, .gid = x->gid, .view = s->owner.view };
+	uint64_t most = s->hidden ? 0 : permit_max(s->reg, &who, POLICY_MAX_TIMEOUT_S);
+
+	return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
 static int send_one(struct sandbox *s, struct execution *x)
 {
-	uint8_t flags = (uint8_t)((x->beside ? BOX_EXEC_BESIDE : 0) | (x->live_stdin ? BOX_EXEC_LIVE_STDIN : 0));
+	uint32_t most_s = timeout_most(s, x);
+	uint8_t flags = (uint8_t)((x->beside ? BOX_EXEC_BESIDE : 0) | (x->live_stdin ? BOX_EXEC_LIVE_STDIN : 0) |
+				  (most_s ? BOX_EXEC_TIMEOUT_MAX : 0));
 	struct buf b;
 	int r;
 
 	buf_init(&b, 64);
 	if ((r = wire_put_u64(&b, x->n)) == 0 && (r = wire_put_u8(&b, flags)) == 0 &&
-	    (r = wire_put_u32(&b, x->uid)) == 0 && (r = wire_put_u64(&b, x->accepted_ns)) == 0) {
+	    (r = wire_put_u32(&b, x->uid)) == 0 && (r = wire_put_u64(&b, x->accepted_ns)) == 0 &&
+	    (!most_s || (r = wire_put_u32(&b, most_s)) == 0)) {
 		sandbox_ref(s);
 		r = boxlink_call(s->link, BOX_EXEC, b.data, b.len, on_accepted, s);
 		if (r < 0)
@@ -485,6 +500,7 @@ int exec_load(struct sandbox *s, struct err *e)
 		x->beside = slot_of_exec(s, n) != NULL;
 		snprintf(path, sizeof(path), "%" PRIu64 "/stdin", n);
 		x->live_stdin = x->beside && fstatat(dirfd(d), path, &st, AT_SYMLINK_NOFOLLOW) < 0;
+		x->gid = s->owner.gid;
 		x->uid = s->owner.uid; /* who wrote it is in the log only */
 		if (!done)
 			exec_set_state(s, x, EXEC_QUEUED);

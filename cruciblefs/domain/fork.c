@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 struct fork {
 	struct fork *next;  /* in the registry */
@@ -38,7 +39,7 @@ static int numbered(struct snapshot *p, unsigned long count, struct names *ret, 
 			       FORK_MAX);
 	for (; ret->n < count; i++) {
 		snprintf(ret->name[ret->n], sizeof(ret->name[0]), "%.*s-%u", SNAPSHOT_NAME_MAX, p->name, i);
-		if (!registry_find(p->reg, ret->name[ret->n]))
+		if (!registry_find(p->reg, p->owner.view, ret->name[ret->n]))
 			ret->n++;
 	}
 	return 0;
@@ -66,7 +67,7 @@ static int named(struct snapshot *p, const char *text, struct names *ret, struct
 				"snapshot %s: fork: \"%s\" is neither a number nor a name (a letter or digit, then "
 				"letters, digits, '.', '_', '-')",
 				p->name, to);
-		if (registry_find(p->reg, to))
+		if (registry_find(p->reg, p->owner.view, to))
 			return err_set(e, -EEXIST, "snapshot %s: fork: run/%s exists; none was made", p->name, to);
 		for (size_t i = 0; i < ret->n; i++) {
 			if (!strcmp(ret->name[i], to))
@@ -204,7 +205,7 @@ static int make_all(struct fork *f, const struct names *names, bool disk_only, s
 int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const struct cfs_who *who,
 		  struct snapshot_job **ret, struct err *e)
 {
-	struct names *names = malloc(sizeof(*names));
+	struct names *names = calloc(1, sizeof(*names));
 	struct fork *f = calloc(1, sizeof(*f));
 	struct snapshot_job *j = names && f ? job_new(p->reg) : NULL;
 	int k = 0;
@@ -217,10 +218,14 @@ int snapshot_fork(struct snapshot *p, const char *text, bool disk_only, const st
 	if (who->uid && who->uid != p->owner.uid)
 		k = err_set(e, -EPERM, "snapshot %s: fork: it is uid %u's; only its owner and root may", p->name,
 			    p->owner.uid);
+	if (!k)
+		k = snapshot_permits(p, who, POLICY_FORK, "fork", e);
 	if (!k && (!disk_only || p->status == SNAPSHOT_CAPTURING))
 		k = snapshot_usable(p, e);
 	if (!k)
 		k = parse(p, text, names, e);
+	if (!k && (k = permit_amount(p->reg, who, POLICY_MAX_FORK, names->n, e)) < 0)
+		err_wrap(e, "snapshot %s: fork", p->name);
 	if (!k) {
 		f->p = snapshot_ref(p);
 		f->job = j;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "agent/proto.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define FS_DEADLINE_NS (5ull * 1000000000ull)
 #define FS_CALLS_MAX   1024u /* of one sandbox, outstanding and waiting */
@@ -133,6 +133,8 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 
 	if (s->gone)
 		return -ENOENT;
+	if (op != AG_FS_RELEASE && (r = sandbox_permits(s, who, POLICY_FILES, "fs", NULL)) < 0)
+		return r;
 	/* A handle is given back also to a paused guest, later: else it would be open there for ever. There are not
 	 * more of these than handles. */
 	if (op != AG_FS_RELEASE && (s->status == SBX_PAUSED || s->nfs >= FS_CALLS_MAX))

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 static bool count_profile(void *arg, const char *name, uint64_t changed_ns)
 {
@@ -32,7 +33,34 @@ static void add_peers(struct registry *r, struct json_object *degraded)
 		json_object_array_add(degraded, json_text(r->pager_degraded, strlen(r->pager_degraded)));
 }
 
-int registry_health_json(struct registry *r, struct buf *out)
+/* Does @who see that it exists: by its name in run/? */
+static bool is_seen(const struct sandbox *s, const struct cfs_who *who)
+{
+	if (who->view)
+		return s->owner.view == who->view;
+	return !s->owner.view || !who->uid || who->uid == s->owner.uid;
+}
+
+static uint64_t least(uint64_t a, uint64_t b_or_0)
+{
+	return b_or_0 && b_or_0 < a ? b_or_0 : a;
+}
+
+/* How many sandboxes there are, and may be. */
+static void add_counts(struct registry *r, const struct view *view, struct json_object *o)
+{
+	uint64_t n = view ? 0 : r->count, most = r->cfg->max_sandboxes;
+
+	for (struct sandbox *s = view ? registry_next(r, view, NULL) : NULL; s; s = registry_next(r, view, s))
+		n++;
+	if (view && view->policy)
+		most = least(most, policy_set_max(&(struct policy_set){ .of = { view->policy }, .n = 1 },
+						  POLICY_MAX_SANDBOXES));
+	json_object_object_add(o, "sandboxes", json_object_new_uint64(n));
+	json_object_object_add(o, "max_sandboxes", json_object_new_uint64(most));
+}
+
+int registry_health_json(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
 	AUTO_JSON *o = json_object_new_object();
 	struct json_object *profiles = json_object_new_array(), *degraded = json_object_new_array(), *pool;
@@ -76,12 +104,12 @@ int registry_health_json(struct registry *r, struct buf *out)
 	json_object_object_add(o, "accel_reason", json_object_new_string(r->accel_reason));
 	json_object_object_add(o, "profiles", profiles);
 	json_object_object_add(o, "degraded", degraded);
-	json_object_object_add(o, "sandboxes", json_object_new_uint64(r->count));
-	json_object_object_add(o, "max_sandboxes", json_object_new_int64(r->cfg->max_sandboxes));
+	add_counts(r, who->view, o);
 	json_object_object_add(o, "host_memory_mib", json_object_new_uint64(r->host_memory_mib));
 	json_object_object_add(o, "memory_floor_mib", json_object_new_int64(r->cfg->memory_floor_mib));
 	json_object_object_add(o, "net", json_object_new_string(netd_state_word(r)));
-	pool = json_object_new_object();
+	/* What others use last can be told from it. */
+	pool = who->view ? NULL : json_object_new_object();
 	if (pool) {
 		json_object_object_add(pool, "size", json_object_new_int64(r->cfg->pool_size));
 		json_object_object_add(pool, "ready", json_object_new_int64(pool_ready(r)));
@@ -163,6 +191,8 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 
 	/* Others' sandboxes show their status to everybody, so their number is no secret; what is theirs alone is. */
 	for (struct sandbox *s = r->first; s; s = s->next) {
+		if (!is_seen(s, who))
+			continue;
 		by_status[sandbox_status(s)]++;
 		if (who->uid && who->uid != s->owner.uid)
 			continue;
@@ -179,7 +209,7 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 	    (k = metric(out, "commands_waiting", "gauge", "Commands in queues (yours).", waiting)) == 0 &&
 	    (k = metric(out, "spool_bytes", "gauge", "Output kept on disk (yours).", spool)) == 0 &&
 	    (k = metric(out, "store_free_mib", "gauge", "Free space of the store, in MiB.", free_mib)) == 0 &&
-	    !who->uid) {
+	    !who->uid && !who->view) {
 		if ((k = metric(out, "sandboxes_created_total", "counter", "Sandboxes made since the start.",
 				r->n_created)) == 0 &&
 		    (k = metric(out, "sandboxes_destroyed_total", "counter", "Sandboxes removed since the start.",
@@ -196,24 +226,43 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 	return k;
 }
 
-int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out)
+/* The names of what @who may do now: also who is root without a policy. */
+static struct json_object *operations(struct registry *r, const struct cfs_who *who)
 {
-	static const char *const operations[] = { "create", "exec", "delete", "read", "files", "network" };
-	AUTO_JSON *o = json_object_new_object();
 	struct json_object *ops = json_object_new_array();
 
-	if (!o || !ops) {
-		json_object_put(ops);
-		return -ENOMEM;
+	for (unsigned i = 0; ops && i < POLICY_OP_COUNT; i++) {
+		enum policy_op op = 1u << i;
+
+		if (registry_may(r, who, op, NULL) == 0)
+			json_object_array_add(ops, json_object_new_string(policy_op_name(op)));
 	}
-	for (size_t i = 0; i < ARRAY_LEN(operations); i++)
-		json_object_array_add(ops, json_object_new_string(operations[i]));
-	if (!who->uid)
-		json_object_array_add(ops, json_object_new_string("admin"));
-	json_object_object_add(o, "operations", ops);
-	if (r->cfg->net_limited)
-		json_object_object_add(o, "net_allow_max", lines_array(r->cfg->net_allow_max));
-	json_object_object_add(o, "max_sandboxes",
-			       json_object_new_int64(who->uid ? r->cfg->max_sandboxes_per_uid : r->cfg->max_sandboxes));
+	return ops;
+}
+
+int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out)
+{
+	AUTO_JSON *o = json_object_new_object();
+	struct policy_set set;
+	uint64_t snapshots;
+	int k;
+
+	if (!o)
+		return -ENOMEM;
+	registry_policies(r, who, &set);
+	k = policy_set_json(&set, o);
+	if (k < 0)
+		return k;
+	json_object_object_add(o, "operations", operations(r, who));
+	/* The settings' limits hold beside the policies'. */
+	json_object_object_add(
+		o, "max_sandboxes",
+		json_object_new_uint64(least(who->uid ? r->cfg->max_sandboxes_per_uid : r->cfg->max_sandboxes,
+					     policy_set_max(&set, POLICY_MAX_SANDBOXES))));
+	snapshots = policy_set_max(&set, POLICY_MAX_SNAPSHOTS);
+	if (who->uid)
+		snapshots = least(r->cfg->max_snapshots_per_uid, snapshots);
+	if (snapshots)
+		json_object_object_add(o, "max_snapshots", json_object_new_uint64(snapshots));
 	return json_add_line(o, out);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happened, in files of JSON lines that outlive what they tell of:
- *   state/events.jsonl         all events, for root             state/events-<uid>.jsonl   those of one owner, for that
- * owner logs/<uuid>.jsonl          one sandbox                      logs/<uuid>.info           whose it is and what it
- * was called last A file of events that passed EVENTS_MAX becomes "….1". Logs of removed sandboxes go by age, then by
- * their sum. */
+ *   state/events.jsonl                 all events, for root
+ *   state/events-<uid>.jsonl           those of one owner, for that owner
+ *   state/events-view-<uuid>.jsonl     those of one view, for root in it;  …-<uuid>-<uid>.jsonl  for an owner in it
+ *   logs/<uuid>.jsonl                  one sandbox
+ *   logs/<uuid>.info                   whose it is, through which view, and what it was called last
+ * A file of events that passed EVENTS_MAX becomes "….1". Logs of removed sandboxes go by age, then by their sum. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +17,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define EVENTS_MAX     (16u * 1024 * 1024)
 #define LOG_MAX	       (8u * 1024 * 1024) /* of one sandbox; then its older half is dropped */
@@ -134,8 +136,40 @@ void journal_append(int dirfd, const char *path, const char *line, uint64_t max)
 		append_bounded(dirfd, path, whole, (size_t)len, max);
 }
 
-void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
-		 struct json_object *extra)
+/* Which file of events @who may see; whose is the one that an event of its goes to. */
+static void events_path(const struct cfs_who *who, char out[96])
+{
+	if (who->view && who->uid)
+		snprintf(out, 96, JOURNAL_VIEW_PREFIX "%s-%u.jsonl", who->view->uuid, who->uid);
+	else if (who->view)
+		snprintf(out, 96, JOURNAL_VIEW_PREFIX "%s.jsonl", who->view->uuid);
+	else if (who->uid)
+		snprintf(out, 96, "events-%u.jsonl", who->uid);
+	else
+		snprintf(out, 96, "events.jsonl");
+}
+
+/* For all who may see it but the whole tree's root. */
+static void add_for_owner(struct registry *r, const struct cfs_who *owner, const char *line, size_t len)
+{
+	const struct cfs_who readers[] = {
+		{ .uid = owner->uid },
+		{ .view = owner->view },
+		{ .uid = owner->uid, .view = owner->view },
+	};
+	char path[96];
+
+	for (size_t i = 0; i < ARRAY_LEN(readers); i++) {
+		/* Root's own is written already, and what is none of a view's stands once. */
+		if ((i != 1 && !owner->uid) || (i && !owner->view))
+			continue;
+		events_path(&readers[i], path);
+		append_bounded(r->state_fd, path, line, len, EVENTS_MAX);
+	}
+}
+
+static void add(struct registry *r, struct sandbox *s, const struct cfs_who *owner, const struct cfs_who *who,
+		const char *event, struct json_object *extra)
 {
 	AUTO_JSON *o = s && s->hidden ? NULL : json_object_new_object(); /* of the daemon's own nobody is told */
 	char time[32], path[96];
@@ -154,6 +188,8 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 		json_object_object_add(o, "sandbox", json_object_new_string(s->name));
 		json_object_object_add(o, "uuid", json_object_new_string(s->uuid));
 	}
+	if (owner && owner->view && owner->view->name[0])
+		json_object_object_add(o, "view", json_object_new_string(owner->view->name));
 	if (who)
 		json_object_object_add(o, "uid", json_object_new_int64(who->uid));
 	if (extra) {
@@ -167,22 +203,32 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 		return;
 	}
 	/* What a user did wrong is the user's own affair: it must not push what happened out of root's file. */
-	if (!s || !s->owner.uid || strcmp(event, "error") != 0) {
+	if (!owner || !owner->uid || strcmp(event, "error") != 0) {
 		rotate_events(r);
 		if (write(r->events_fd, line, (size_t)len) != len)
 			log_warn("event=journal-write-failed error=\"%s\" next=continues", strerror(errno));
 		r->events_bytes += (uint64_t)len;
 	}
+	if (owner)
+		add_for_owner(r, owner, line, (size_t)len);
 	if (s) {
-		if (s->owner.uid) {
-			snprintf(path, sizeof(path), "events-%u.jsonl", s->owner.uid);
-			append_bounded(r->state_fd, path, line, (size_t)len, EVENTS_MAX);
-		}
 		snprintf(path, sizeof(path), "%s.jsonl", s->uuid);
 		append_bounded(r->logs_fd, path, line, (size_t)len, LOG_MAX);
 		waitq_wake(&s->waitq);
 	}
 	waitq_wake(&r->journal_waitq);
+}
+
+void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
+		 struct json_object *extra)
+{
+	add(r, s, s ? &s->owner : NULL, who, event, extra);
+}
+
+void journal_add_of(struct registry *r, const struct cfs_who *owner, const struct cfs_who *who, const char *event,
+		    struct json_object *extra)
+{
+	add(r, NULL, owner, who, event, extra);
 }
 
 /* -- whose log it is --------------------------------------------------------------------------------------- */
@@ -192,6 +238,7 @@ struct log_info {
 	struct log_info *next;
 	char uuid[LAUNCH_UUID_LEN + 1];
 	char name[CFS_NAME_MAX + 1];
+	char view[LAUNCH_UUID_LEN + 1]; /* its uuid; "": of none */
 	uid_t uid;
 };
 
@@ -209,7 +256,7 @@ static struct log_info *info_find(struct registry *r, const char *uuid)
 	return i;
 }
 
-static int info_keep(struct registry *r, const char *uuid, uid_t uid, const char *name)
+static int info_keep(struct registry *r, const char *uuid, uid_t uid, const char *name, const char *view)
 {
 	struct log_info *i = info_find(r, uuid);
 
@@ -223,6 +270,7 @@ static int info_keep(struct registry *r, const char *uuid, uid_t uid, const char
 	}
 	snprintf(i->uuid, sizeof(i->uuid), "%s", uuid);
 	snprintf(i->name, sizeof(i->name), "%s", name);
+	snprintf(i->view, sizeof(i->view), "%s", view);
 	i->uid = uid;
 	return 0;
 }
@@ -252,10 +300,11 @@ static int write_info(struct sandbox *s)
 		return -ENOMEM;
 	json_object_object_add(o, "name", json_object_new_string(s->name));
 	json_object_object_add(o, "uid", json_object_new_int64(s->owner.uid));
+	view_put(&s->owner, o);
 	line = json_line(o);
 	snprintf(path, sizeof(path), "%s.info", s->uuid);
 	r = fd_replace(s->reg->logs_fd, path, line, strlen(line), 0640, false);
-	return r < 0 ? r : info_keep(s->reg, s->uuid, s->owner.uid, s->name);
+	return r < 0 ? r : info_keep(s->reg, s->uuid, s->owner.uid, s->name, s->owner.view ? s->owner.view->uuid : "");
 }
 
 int journal_log_open(struct sandbox *s, struct err *e)
@@ -280,7 +329,7 @@ static int read_info(struct registry *r, const char *uuid)
 {
 	AUTO_FREE char *text = NULL;
 	AUTO_JSON *o = NULL;
-	const char *word = "";
+	const char *word = "", *view = "";
 	uint64_t uid = 0;
 	char path[64];
 	size_t len;
@@ -294,7 +343,9 @@ static int read_info(struct registry *r, const char *uuid)
 		k = json_get_u64(o, "uid", 0, UINT32_MAX, &uid, NULL);
 	if (!k)
 		k = json_get_str(o, "name", &word, NULL);
-	return k < 0 ? k : info_keep(r, uuid, (uid_t)uid, word);
+	if (!k)
+		k = json_get_str(o, "view", &view, NULL);
+	return k < 0 ? k : info_keep(r, uuid, (uid_t)uid, word, view);
 }
 
 /* At the start: the logs that are there. One that cannot be read is left alone. */
@@ -339,11 +390,20 @@ static int open_or_empty(int dirfd, const char *path, int *ret_fd)
 
 int journal_open_events(struct registry *r, const struct cfs_who *who, int *ret_fd)
 {
-	char path[48] = "events.jsonl";
+	char path[96];
 
-	if (who->uid)
-		snprintf(path, sizeof(path), "events-%u.jsonl", who->uid);
+	events_path(who, path);
 	return open_or_empty(r->state_fd, path, ret_fd);
+}
+
+/* Is it one that @who may see the name of? */
+static bool may_know(const struct log_info *i, const struct cfs_who *who)
+{
+	if (!who)
+		return true;
+	if (who->view)
+		return !strcmp(i->view, who->view->uuid);
+	return !who->uid || !i->view[0] || i->uid == who->uid;
 }
 
 int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who *who, int *ret_fd)
@@ -351,7 +411,7 @@ int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who 
 	struct log_info *i = is_uuid(uuid) ? info_find(r, uuid) : NULL;
 	char path[64];
 
-	if (!i)
+	if (!i || !may_know(i, who))
 		return -ENOENT;
 	if (who->uid && who->uid != i->uid)
 		return -EACCES;
@@ -359,18 +419,23 @@ int journal_open_log(struct registry *r, const char *uuid, const struct cfs_who 
 	return open_or_empty(r->logs_fd, path, ret_fd);
 }
 
-void journal_each_log(struct registry *r,
+void journal_each_log(struct registry *r, const struct cfs_who *who,
 		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg)
 {
+	const char *view = who && who->view ? who->view->uuid : "";
+
 	for (struct log_info *i = r->logs; i; i = i->next) {
 		char path[64];
 		struct stat st;
 
+		if (!may_know(i, who))
+			continue;
+
 		snprintf(path, sizeof(path), "%s.jsonl", i->uuid);
 		if (fstatat(r->logs_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		if (!fn(arg, i->uuid, i->uid, i->name,
+		if (!fn(arg, i->uuid, i->uid, strcmp(i->view, view) != 0 ? "" : i->name,
 			(uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec))
 			return;
 	}
@@ -436,7 +501,7 @@ void journal_prune(struct registry *r)
 	uint64_t now = wall_ns(), keep_ns = (uint64_t)r->cfg->logs_keep_days * 86400u * 1000000000u;
 	uint64_t most = (uint64_t)r->cfg->logs_max_mib << 20;
 
-	journal_each_log(r, collect, &p);
+	journal_each_log(r, NULL, collect, &p);
 	if (p.n)
 		qsort(p.logs, p.n, sizeof(p.logs[0]), older);
 	for (size_t i = 0; i < p.n; i++) {

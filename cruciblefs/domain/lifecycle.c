@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "base/log.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "cruciblefs/domain/worker.h"
 
 /* Boxes look for the daemon every 250 ms; one that has not come by then is stuck. */
@@ -104,7 +105,10 @@ int registry_begin(struct registry *r, struct launcher *launcher, const void *li
 		return k;
 	trial_begin(r);
 	k = settle_the_past(r, list, len, e);
-	return k < 0 ? k : boxlink_listen(r, e);
+	if (k < 0)
+		return k;
+	views_begin(r);
+	return boxlink_listen(r, e);
 }
 
 /* Asks of the launcher come back with -EPIPE on their own; this is for everything after. */

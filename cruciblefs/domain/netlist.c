@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net/allow: a text of lines becomes a list of rules in their one form. "RULE" and "+RULE" add, "-RULE" removes what
  * the lines before have added; a line that begins with '#' is nothing. What a rule may be says netpolicy/policy.h; how
- * much of the world any sandbox may have, root's net_allow_max. */
+ * much of the world a sandbox may have, the policies of its owner and of who writes (permit.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/fd.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define RULE_MAX (NET_NAME_MAX + 16u)
 
@@ -104,29 +104,17 @@ static int apply(struct buf *list, const char *text, size_t len, const struct ne
 	return k;
 }
 
-/* -- what any sandbox may have ------------------------------------------------------------------------------------- */
+/* -- what it may have ---------------------------------------------------------------------------------------------- */
 
-static int within_max(const struct config *c, const char *text, size_t len, const struct net_reach *reach,
-		      struct err *e)
+static int permitted(struct sandbox *s, const struct cfs_who *who, const char *text, size_t len,
+		     const struct net_reach *reach, struct err *e)
 {
-	struct net_policy *p = NULL, *most = NULL;
+	struct net_policy *p = NULL;
 	int k = net_policy_parse(text, len, reach, &p, e);
 
-	if (!k && c->net_limited && len) {
-		k = net_policy_parse(c->net_allow_max, strlen(c->net_allow_max), reach, &most, e);
-		if (k < 0)
-			err_wrap(e, "net_allow_max");
-		else if (net_policy_empty(most))
-			k = err_set(e, -EPERM, "no sandbox of this host may have a network (net_allow_max is empty)");
-		else if (!net_policy_within(p, most, e)) {
-			err_wrap(e, "beyond net_allow_max, which policy.json shows");
-			k = -EDQUOT;
-			if (e)
-				e->code = k;
-		}
-	}
+	if (!k)
+		k = permit_net(s, who, p, e);
 	net_policy_unref(p);
-	net_policy_unref(most);
 	return k;
 }
 
@@ -137,9 +125,12 @@ int net_list_check(struct sandbox *s, struct err *e)
 
 	if (!s->attrs.net_allow)
 		return 0;
+	k = s->hidden ? 0 : registry_may(s->reg, &s->owner, POLICY_NETWORK, e);
+	if (k < 0)
+		return k;
 	k = reach_init(&x, s->reg->cfg, e);
 	if (!k)
-		k = within_max(s->reg->cfg, s->attrs.net_allow, strlen(s->attrs.net_allow), &x.r, e);
+		k = permitted(s, NULL, s->attrs.net_allow, strlen(s->attrs.net_allow), &x.r, e);
 	reach_fini(&x);
 	return k;
 }
@@ -151,7 +142,7 @@ int sandbox_net_allow_show(struct sandbox *s, struct buf *out)
 	return s->attrs.net_allow ? buf_adds(out, s->attrs.net_allow) : 0;
 }
 
-static int parse(struct sandbox *s, const char *text, size_t len, char **ret, struct err *e)
+static int parse(struct sandbox *s, const struct cfs_who *who, const char *text, size_t len, char **ret, struct err *e)
 {
 	struct reach x;
 	struct buf list;
@@ -161,7 +152,7 @@ static int parse(struct sandbox *s, const char *text, size_t len, char **ret, st
 	if (!k)
 		k = apply(&list, text, len, &x.r, e);
 	if (!k)
-		k = within_max(s->reg->cfg, list.len ? (const char *)list.data : "", list.len, &x.r, e);
+		k = permitted(s, who, list.len ? (const char *)list.data : "", list.len, &x.r, e);
 	if (!k && list.len) {
 		*ret = buf_str(&list) ? strdup(buf_str(&list)) : NULL;
 		k = *ret ? 0 : err_set(e, -ENOMEM, "no memory");
@@ -183,8 +174,13 @@ static size_t lines_of(const char *text)
 int sandbox_net_allow_store(struct sandbox *s, const char *text, size_t len, const struct cfs_who *who, struct err *e)
 {
 	char *next = NULL, *old = s->attrs.net_allow;
-	int k = parse(s, text, len, &next, e);
+	int k = sandbox_permits(s, who, POLICY_NETWORK, "net/allow", e);
 
+	if (k < 0) {
+		sandbox_fail(s, who, e);
+		return k;
+	}
+	k = parse(s, who, text, len, &next, e);
 	if (k < 0) {
 		err_wrap(e, "sandbox %s: net/allow", s->name);
 		sandbox_fail(s, who, e);

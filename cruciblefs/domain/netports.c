@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define BACKLOG 128
 
@@ -50,7 +50,9 @@ void net_ports_netd_has(struct sandbox *s, const char *text)
 static const char *holder(const struct sandbox *s, const struct net_port *p)
 {
 	for (const struct sandbox *o = s->reg->first; o; o = o->next) {
-		for (size_t i = 0; o != s && o->owner.uid == s->owner.uid && i < o->net.nports; i++) {
+		for (size_t i = 0;
+		     o != s && o->owner.uid == s->owner.uid && o->owner.view == s->owner.view && i < o->net.nports;
+		     i++) {
 			if (o->net.ports[i].port.host_port == p->host_port)
 				return o->name;
 		}
@@ -215,10 +217,15 @@ int sandbox_net_ports_store(struct sandbox *s, const char *text, size_t len, con
 {
 	struct net_held *next = NULL, *old = s->net.ports;
 	size_t n = 0, nold = s->net.nports;
-	int k = parse(text, len, &next, &n, e);
+	int k = sandbox_permits(s, who, POLICY_NETWORK, "net/ports", e);
 
-	if (!k && n && s->reg->cfg->net_limited && !s->reg->cfg->net_allow_max[0])
-		k = err_set(e, -EPERM, "no sandbox of this host may have a network (net_allow_max is empty)");
+	if (k < 0) {
+		sandbox_fail(s, who, e);
+		return k;
+	}
+	k = parse(text, len, &next, &n, e);
+	if (!k && n)
+		k = permit_any_net(s, who, e);
 	if (!k)
 		k = bind_new(s, next, n, e);
 	if (k < 0)

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cruciblefs/domain/members.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define OF(name) MEMBER(struct sandbox, name)
 static const struct member words[] = {
@@ -48,6 +49,7 @@ static struct json_object *to_json(struct sandbox *s)
 	json_object_object_add(o, "name", json_object_new_string(s->name));
 	json_object_object_add(o, "uid", json_object_new_int64(s->owner.uid));
 	json_object_object_add(o, "gid", json_object_new_int64(s->owner.gid));
+	view_put(&s->owner, o);
 	json_object_object_add(o, "created_ns", json_object_new_uint64(s->created_ns));
 	json_object_object_add(o, "started_ns", json_object_new_uint64(s->started_ns));
 	json_object_object_add(o, "leased", json_object_new_boolean(s->leases > 0));
@@ -151,7 +153,9 @@ static int from_json(struct sandbox *s, struct json_object *o, struct err *e)
 	snprintf(s->uuid, sizeof(s->uuid), "%s", uuid);
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	snprintf(s->error, sizeof(s->error), "%s", error);
-	s->owner = (struct cfs_who){ (uid_t)uid, (gid_t)gid };
+	r = view_get(s->reg, (struct cfs_who){ .uid = (uid_t)uid, .gid = (gid_t)gid }, o, &s->owner, e);
+	if (r < 0)
+		return r;
 	s->slot = (uint32_t)slot;
 	s->box_uid = (uint32_t)box_uid;
 	s->accel = !strcmp(accel, "kvm") ? ACCEL_KVM : ACCEL_TCG;
@@ -232,7 +236,7 @@ static int load_one(struct registry *r, const char *uuid, struct err *e)
 		k = finish_exchange(r, s);
 	if (!k && strcmp(s->uuid, uuid))
 		k = err_set(e, -EINVAL, "its uuid is %s", s->uuid);
-	if (!k && registry_find(r, s->name))
+	if (!k && registry_find(r, s->owner.view, s->name))
 		k = err_set(e, -EEXIST, "its name \"%s\" is taken", s->name);
 	if (!k)
 		k = exec_load(s, e);

@@ -137,7 +137,7 @@ static void on_job(struct waiter *w)
 
 static void on_trimmed(void *arg, int code, const char *words, struct wire_rd *r, struct msg *m)
 {
-	static const struct cfs_who root = { 0, 0 };
+	static const struct cfs_who root = { .uid = 0, .gid = 0 };
 	struct prepare *g = arg;
 	struct err e = { 0 };
 

@@ -12,7 +12,8 @@
  *  4. `status` is derived where it can be: running is ready with a command that runs.
  * Files: registry.c (table), persist.c (sandbox.json), removal.c, sandbox.c (status, error, ctl, info), attr.c, start.c
  * and down.c (bringing a machine up, and down), lifecycle.c (the daemon's own beginning and end), boxlink.c (messages
- * with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c. */
+ * with the box), exec.c (commands), upload.c, slot.c, fscall.c, journal.c, profile.c, health.c; view_priv.h has those
+ * of views and policies. */
 #ifndef CRUCIBLE_DOMAIN_PRIV_H
 #define CRUCIBLE_DOMAIN_PRIV_H
 
@@ -42,7 +43,7 @@ struct execution {
 	bool beside; /* of a slot */
 	bool live_stdin;
 	bool sent; /* the box has it (or had, by its hello) */
-	uint32_t uid;
+	uint32_t uid, gid;
 	uint64_t accepted_ns, changed_ns; /* wall clock */
 };
 
@@ -159,7 +160,11 @@ struct registry {
 	int store_fd, sandboxes_fd, logs_fd, state_fd;
 	struct sandbox *first, *last;
 	size_t count;
-	struct sandbox *hidden; /* linked by next */
+	struct sandbox *hidden;		     /* linked by next */
+	struct view *first_view, *last_view; /* view_priv.h */
+	int views_fd, views_clock;
+	loop_id views_clock_id, views_stop;
+	bool freed; /* registry_free() is at work */
 	struct snapshot *first_snapshot, *last_snapshot;
 	int snapshots_fd;
 	struct peer *pager;	  /* relink.c */
@@ -262,6 +267,8 @@ uint32_t sandbox_num(const struct sandbox *s, enum sandbox_attr a);
 /* -- usage.c */
 void sandbox_ask_stat(struct sandbox *s); /* newer numbers of its engine, behind */
 /* -- attr.c */
+extern const char attr_from_snapshot[];					    /* "snapshot:", what `from` begins with */
+void attr_range(enum sandbox_attr a, uint32_t *ret_min, uint32_t *ret_max); /* of a number */
 void attrs_builtin(struct attrs *a);
 int attrs_copy(struct attrs *to, const struct attrs *from); /* -ENOMEM */
 void attrs_fini(struct attrs *a);
@@ -271,6 +278,18 @@ int attrs_to_json(const struct attrs *a, struct json_object *o);
  * of root's is everybody's. -ENOENT, -EPERM. */
 int attrs_take_origin(struct sandbox *s, const struct cfs_who *who, bool of_defaults, struct err *e);
 int attrs_from_json(struct attrs *a, struct json_object *o, struct err *e);
+/* sandbox_attr_store() whatever the operations of @who: of ctl, which has its own. */
+int sandbox_attr_set(struct sandbox *s, enum sandbox_attr a, const char *text, size_t len, const struct cfs_who *who,
+		     struct err *e);
+/* -- attr_permit.c */
+/* What a sandbox is made with obeys the policies of @who: a size beyond them is lowered (@shape: else it is -EDQUOT, as
+ * of a snapshot's, which cannot be another), a time always is. -EDQUOT also when no sandbox is so small. */
+int attrs_lower(struct attrs *a, struct registry *r, const struct cfs_who *who, bool shape, struct err *e);
+/* `from` of the defaults, where it is not permitted to @who, becomes the first profile that is. -EPERM there is none.
+ */
+int attrs_choose_origin(struct attrs *a, struct registry *r, const struct cfs_who *who, struct err *e);
+/* May @who have written what stands in @s now? -EPERM, -EDQUOT */
+int attr_written_permitted(struct sandbox *s, enum sandbox_attr a, const struct cfs_who *who, struct err *e);
 /* -- start.c */
 int start_orders(struct sandbox *s, struct snapshot *p_or_null); /* BOX_START */
 void start_began(struct sandbox *s);
@@ -314,8 +333,9 @@ int open_empty_for_box(int dirfd, const char *name, int *ret_fd);
 void exec_tell_error(struct sandbox *s, uint64_t n, const char *words);
 int exec_load(struct sandbox *s, struct err *e); /* from the store */
 void exec_free_all(struct sandbox *s);
+/* @refused: it gets its number and ends at once, with these words; NULL: it runs. */
 int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
-		const char *tmp_path, const char *stdin_path, struct err *e);
+		const char *tmp_path, const char *stdin_path, const char *refused, struct err *e);
 /* -- slot.c */
 struct slot *slot_find(struct sandbox *s, const char *name);
 struct slot *slot_of_exec(struct sandbox *s, uint64_t n);
@@ -328,10 +348,14 @@ void fs_fail_all(struct sandbox *s, int code); /* the guest is gone */
 /* -- journal.c */
 int journal_open(struct registry *r, struct err *e);
 void journal_close(struct registry *r);
+#define JOURNAL_VIEW_PREFIX "events-view-"
 /* One record: @extra (taken, may be NULL) members are added. @s may be NULL. Failures are logged, never returned: a
  * full disk must not stop work. */
 void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
 		 struct json_object *extra);
+/* The same of something else that belongs to @owner. */
+void journal_add_of(struct registry *r, const struct cfs_who *owner, const struct cfs_who *who, const char *event,
+		    struct json_object *extra);
 int journal_log_open(struct sandbox *s, struct err *e); /* at creation: the log's companion file */
 void journal_log_renamed(struct sandbox *s);
 void journal_prune(struct registry *r);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/name.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "cruciblefs/domain/worker.h"
 
 int cfs_name_check(const char *name)
@@ -33,10 +34,10 @@ int registry_make_uuid(char out[LAUNCH_UUID_LEN + 1])
 	return 0;
 }
 
-struct sandbox *registry_find(struct registry *r, const char *name)
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name)
 {
 	for (struct sandbox *s = r->first; s; s = s->next) {
-		if (!strcmp(s->name, name))
+		if (s->owner.view == view && !strcmp(s->name, name))
 			return s;
 	}
 	return NULL;
@@ -64,9 +65,13 @@ struct sandbox *registry_by_machine(struct registry *r, const char *id)
 	return NULL;
 }
 
-struct sandbox *registry_next(struct registry *r, struct sandbox *after)
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after)
 {
-	return after ? after->next : r->first;
+	struct sandbox *s = after ? after->next : r->first;
+
+	while (s && s->owner.view != view)
+		s = s->next;
+	return s;
 }
 
 size_t registry_count(struct registry *r)
@@ -131,6 +136,7 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	net_fini(s);
 	attrs_fini(&s->attrs);
 	waitq_fini(&s->waitq);
+	who_drop(&s->owner);
 	free(s->stdin_path);
 	free(s->guest);
 	free(s->unenforced);
@@ -161,7 +167,7 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 	r->pool = p;
 	r->engine = *engine;
 	r->store_fd = store_fd;
-	r->snapshots_fd = -1;
+	r->snapshots_fd = r->views_fd = r->views_clock = -1;
 	r->sandboxes_fd = r->logs_fd = r->state_fd = r->events_fd = r->listen_fd = -1;
 	r->started_wall_ns = wall_ns();
 	r->host_memory_mib = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) >> 20;
@@ -169,6 +175,7 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 	waitq_init(&r->trial_waitq, l);
 	if ((k = mkdir_open(store_fd, "sandboxes", 0700, &r->sandboxes_fd)) < 0 ||
 	    (k = mkdir_open(store_fd, "snapshots", 0700, &r->snapshots_fd)) < 0 ||
+	    (k = mkdir_open(store_fd, "views", 0700, &r->views_fd)) < 0 ||
 	    (k = mkdir_open(store_fd, "logs", 0700, &r->logs_fd)) < 0 ||
 	    (k = mkdir_open(store_fd, "state", 0755, &r->state_fd)) < 0)
 		err_set(e, k, "store %s: %s", cfg->store, strerror(-k));
@@ -176,6 +183,10 @@ int registry_new(struct loop *l, struct config *cfg, struct pool *p, int store_f
 		k = registry_load_defaults(r, e);
 	if (!k)
 		k = journal_open(r, e);
+	if (!k)
+		k = views_open_clock(r, e);
+	if (!k)
+		k = views_load(r, e);
 	if (!k) {
 		strays_load(r);
 		k = registry_load(r, e);
@@ -194,6 +205,7 @@ struct registry *registry_free(struct registry *r)
 {
 	if (!r)
 		return NULL;
+	r->freed = true;
 	r->launcher = NULL; /* its owner has freed it */
 	trial_end(r);
 	relink_end(r);
@@ -219,6 +231,8 @@ struct registry *registry_free(struct registry *r)
 	net_early_free(r);
 	ingest_stop(r);
 	snapshots_free_all(r);
+	views_close_clock(r);
+	views_free_all(r);
 	store_end(r);
 	strays_free(r);
 	boxlink_unlisten(r);
@@ -230,6 +244,7 @@ struct registry *registry_free(struct registry *r)
 	waitq_fini(&r->trial_waitq);
 	fd_close(&r->sandboxes_fd);
 	fd_close(&r->snapshots_fd);
+	fd_close(&r->views_fd);
 	fd_close(&r->logs_fd);
 	fd_close(&r->state_fd);
 	free(r);
@@ -238,9 +253,26 @@ struct registry *registry_free(struct registry *r)
 
 /* -- making and ending ------------------------------------------------------------------------------- */
 
-static int may_create(struct registry *r, const struct cfs_who *who, const char *name, struct err *e)
+/* How many of all there are is told to nobody who sees but the few of a view. */
+static int host_limits(struct registry *r, const struct cfs_who *who, const char *name, struct err *e)
 {
 	size_t own = 0;
+
+	for (struct sandbox *s = r->first; s; s = s->next)
+		own += s->owner.uid == who->uid;
+	if (who->view && r->count >= r->cfg->max_sandboxes)
+		return err_set(e, -EDQUOT, "run/%s: this host can have no more sandboxes (max_sandboxes)", name);
+	if (r->count >= r->cfg->max_sandboxes)
+		return err_set(e, -EDQUOT, "run/%s: %zu sandboxes exist, the limit of this host (max_sandboxes)", name,
+			       r->count);
+	if (who->uid && own >= r->cfg->max_sandboxes_per_uid)
+		return err_set(e, -EDQUOT, "run/%s: uid %u has %zu sandboxes, its limit (max_sandboxes_per_uid)", name,
+			       who->uid, own);
+	return 0;
+}
+
+static int may_create(struct registry *r, const struct cfs_who *who, const char *name, enum policy_op op, struct err *e)
+{
 	uint64_t free_mib = 0;
 	int k = cfs_name_check(name);
 
@@ -248,16 +280,20 @@ static int may_create(struct registry *r, const struct cfs_who *who, const char 
 		return err_set(
 			e, k, "run/%.64s: a name is a letter or digit, then up to 62 of letters, digits, '.', '_', '-'",
 			name);
-	if (registry_find(r, name))
+	k = registry_may(r, who, op, e);
+	if (k < 0) {
+		err_wrap(e, "run/%s", name);
+		return k;
+	}
+	if (registry_find(r, who->view, name))
 		return err_set(e, -EEXIST, "run/%s: exists", name);
-	for (struct sandbox *s = r->first; s; s = s->next)
-		own += s->owner.uid == who->uid;
-	if (r->count >= r->cfg->max_sandboxes)
-		return err_set(e, -EDQUOT, "run/%s: %zu sandboxes exist, the limit of this host (max_sandboxes)", name,
-			       r->count);
-	if (who->uid && own >= r->cfg->max_sandboxes_per_uid)
-		return err_set(e, -EDQUOT, "run/%s: uid %u has %zu sandboxes, its limit (max_sandboxes_per_uid)", name,
-			       who->uid, own);
+	k = permit_one_more(r, who, POLICY_MAX_SANDBOXES, e);
+	if (k < 0)
+		err_wrap(e, "run/%s", name);
+	else
+		k = host_limits(r, who, name, e);
+	if (k < 0)
+		return k;
 	k = host_disk_free_mib(r->store_fd, &free_mib);
 	if (k < 0)
 		return err_set(e, k, "run/%s: the store: %s", name, strerror(-k));
@@ -292,7 +328,7 @@ int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs
 		return err_set(e, -ENOMEM, "run/%s: no memory", name);
 	}
 	snprintf(s->name, sizeof(s->name), "%s", name);
-	s->owner = *who;
+	who_take(&s->owner, who);
 	k = machine_make_dir(r, s->uuid);
 	if (!k)
 		k = sandbox_open_dirs(r, s);
@@ -305,18 +341,39 @@ int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs
 	return 0;
 }
 
+/* What it begins with, within what the policies of @who permit. */
+static int begin_with(struct sandbox *s, struct snapshot *p, const struct cfs_who *who, struct err *e)
+{
+	int k = 0;
+
+	if (!p) {
+		k = attrs_choose_origin(&s->attrs, s->reg, who, e);
+		if (k < 0)
+			err_wrap(e, "run/%s", s->name);
+		else
+			k = attrs_take_origin(s, who, true, e);
+	}
+	if (k < 0)
+		return k;
+	k = attrs_lower(&s->attrs, s->reg, who, !p && !s->parent_uuid[0], e);
+	if (!k && (k = net_list_check(s, e)) < 0)
+		err_wrap(e, "net/allow");
+	if (k < 0)
+		err_wrap(e, "run/%s", s->name);
+	return k;
+}
+
 int registry_create_from(struct registry *r, const char *name, struct snapshot *p, const struct cfs_who *who,
 			 struct sandbox **ret, struct err *e)
 {
 	struct sandbox *s = NULL;
-	int k = may_create(r, who, name, e);
+	int k = may_create(r, who, name, p ? POLICY_FORK : POLICY_CREATE, e);
 
 	if (!k)
 		k = sandbox_make(r, name, p ? &p->attrs : &r->defaults, who, &s, e);
 	if (k < 0 || !s)
 		return k;
-	if (!p)
-		k = attrs_take_origin(s, who, true, e);
+	k = begin_with(s, p, who, e);
 	if (p) {
 		snprintf(s->attrs.from, sizeof(s->attrs.from), "snapshot:%s", p->name);
 		snprintf(s->parent, sizeof(s->parent), "%s", p->name);
@@ -355,9 +412,12 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *to, const
 
 	if (k < 0)
 		return err_set(e, k, "run/%.64s: not a name", to);
+	k = sandbox_permits(s, who, POLICY_CREATE, "rename", e);
+	if (k < 0)
+		return k;
 	if (!strcmp(to, s->name))
 		return 0;
-	if (registry_find(r, to))
+	if (registry_find(r, s->owner.view, to))
 		return err_set(e, -EEXIST, "run/%s: exists", to);
 	snprintf(old, sizeof(old), "%s", s->name);
 	snprintf(s->name, sizeof(s->name), "%s", to);
@@ -374,6 +434,15 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *to, const
 	journal_add(r, s, who, "renamed", extra);
 	sandbox_changed(s);
 	return 0;
+}
+
+int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e)
+{
+	int k = sandbox_permits(s, who, POLICY_DELETE, "rmdir", e);
+
+	if (!k)
+		registry_destroy(r, s, who, "rmdir");
+	return k;
 }
 
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why)

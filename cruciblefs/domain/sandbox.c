@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "cruciblefs/snapshot.h"
 
 #define STOP_GRACE_MS 10000u
@@ -258,7 +258,7 @@ static int verb_extend(struct sandbox *s, const char *arg, const struct cfs_who 
 	buf_init(&b, 64);
 	r = buf_addf(&b, "%" PRIu64, sum);
 	if (!r)
-		r = sandbox_attr_store(s, ATTR_TIMEOUT_S, buf_str(&b), b.len, who, e);
+		r = sandbox_attr_set(s, ATTR_TIMEOUT_S, buf_str(&b), b.len, who, e);
 	buf_fini(&b);
 	return r;
 }
@@ -278,9 +278,12 @@ int sandbox_ctl(struct sandbox *s, const char *line, const struct cfs_who *who, 
 {
 	size_t n = strcspn(line, " \t");
 	const char *arg = line + n + strspn(line + n, " \t");
-	int r = err_set(e, -EINVAL, "sandbox %s: ctl: \"%.40s\" is no verb; reading ctl lists them", s->name, line);
+	int r = sandbox_permits(s, who, POLICY_EXEC, "ctl", e);
+	bool may = r == 0;
 
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+	if (may)
+		r = err_set(e, -EINVAL, "sandbox %s: ctl: \"%.40s\" is no verb; reading ctl lists them", s->name, line);
+	for (size_t i = 0; may && i < ARRAY_LEN(verbs); i++) {
 		if (strlen(verbs[i].word) != n || strncmp(verbs[i].word, line, n))
 			continue;
 		if (verbs[i].takes_arg != (*arg != '\0')) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "agent/proto.h"
 #include "base/fd.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 struct slot *slot_find(struct sandbox *s, const char *name)
 {
@@ -72,8 +72,13 @@ static bool is_digits(const char *name)
 int slot_create(struct sandbox *s, const char *name, const struct cfs_who *who, struct err *e)
 {
 	struct slot *t;
-	int r = cfs_name_check(name);
+	int r = sandbox_permits(s, who, POLICY_EXEC, "exec", e);
 
+	if (r < 0) {
+		sandbox_fail(s, who, e);
+		return r;
+	}
+	r = cfs_name_check(name);
 	if (r < 0 || is_digits(name) || !strcmp(name, "latest"))
 		r = err_set(e, r ? r : -EINVAL, "sandbox %s: exec/%.64s: not a slot's name (letters, not digits only)",
 			    s->name, name);
@@ -110,8 +115,10 @@ int slot_remove(struct sandbox *s, const char *name, const struct cfs_who *who, 
 {
 	struct slot **at = &s->slots, *t;
 	struct execution *x;
+	int r = sandbox_permits(s, who, POLICY_EXEC, "exec", e);
 
-	(void)who;
+	if (r < 0)
+		return r;
 	while (*at && strcmp((*at)->name, name))
 		at = &(*at)->next;
 	t = *at;
@@ -321,8 +328,10 @@ static int slot_verb(struct sandbox *s, struct slot *t, const char *line, struct
 int slot_ctl(struct sandbox *s, const char *name, const char *line, const struct cfs_who *who, struct err *e)
 {
 	struct slot *t = slot_find(s, name);
-	int r = t ? slot_verb(s, t, line, e) : err_set(e, -ENOENT, "sandbox %s: no exec/%s", s->name, name);
+	int r = sandbox_permits(s, who, POLICY_EXEC, "exec", e);
 
+	if (!r)
+		r = t ? slot_verb(s, t, line, e) : err_set(e, -ENOENT, "sandbox %s: no exec/%s", s->name, name);
 	if (r < 0)
 		sandbox_fail(s, who, e);
 	return r;

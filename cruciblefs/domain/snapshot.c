@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/revive.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "snapstore/stored/stored.h"
 
 static const char *const status_words[] = {
@@ -107,10 +108,10 @@ int snapshot_usable(struct snapshot *p, struct err *e)
 	return 0;
 }
 
-struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
+struct snapshot *registry_find_snapshot(struct registry *r, const struct view *view, const char *name)
 {
 	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
-		if (!p->gone && !p->hidden && !strcmp(p->name, name))
+		if (!p->gone && !p->hidden && p->owner.view == view && !strcmp(p->name, name))
 			return p;
 	}
 	return NULL;
@@ -141,11 +142,11 @@ struct snapshot *snapshot_by_key(struct registry *r, const char *key)
 	return NULL;
 }
 
-struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after)
+struct snapshot *registry_next_snapshot(struct registry *r, const struct view *view, struct snapshot *after)
 {
 	struct snapshot *p = after ? after->next : r->first_snapshot;
 
-	while (p && (p->gone || p->hidden))
+	while (p && (p->gone || p->hidden || p->owner.view != view))
 		p = p->next;
 	return p;
 }
@@ -174,6 +175,7 @@ struct snapshot *snapshot_unref(struct snapshot *p)
 {
 	if (!p || --p->refs)
 		return NULL;
+	who_drop(&p->owner);
 	attrs_fini(&p->attrs);
 	waitq_fini(&p->waitq);
 	loop_del(p->reg->loop, &p->workset_timer);
@@ -235,7 +237,7 @@ static void tell(struct snapshot *p, const struct cfs_who *who, const char *even
 		if (words[0])
 			json_object_object_add(o, "error", json_text(words, strlen(words)));
 	}
-	journal_add(p->reg, NULL, who ? who : &p->owner, event, o);
+	journal_add_of(p->reg, &p->owner, who ? who : &p->owner, event, o);
 }
 
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words)
@@ -271,9 +273,10 @@ void snapshot_fail(struct snapshot *p, const struct cfs_who *who, const struct e
 
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 {
-	struct sandbox *s = registry_next(p->reg, after);
+	struct sandbox *s = after ? after->next : p->reg->first;
 
-	while (s && strcmp(s->parent_uuid, p->uuid) != 0)
+	/* One of the defaults may be the origin of sandboxes in views: what these are called is their affair. */
+	while (s && (s->owner.view != p->owner.view || strcmp(s->parent_uuid, p->uuid) != 0))
 		s = s->next;
 	return s;
 }
@@ -477,6 +480,25 @@ void snapshots_sweep(struct registry *r)
 		}
 	}
 	free(x.at);
+}
+
+int snapshot_permits(struct snapshot *p, const struct cfs_who *who, enum policy_op op, const char *step, struct err *e)
+{
+	int k = who->view && who->view != p->owner.view ? err_set(e, -ENOENT, "it is not of this view")
+							: registry_may(p->reg, who, op, e);
+
+	if (k < 0)
+		err_wrap(e, "snapshot %s: %s", p->name, step);
+	return k;
+}
+
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e)
+{
+	int k = snapshot_permits(p, who, POLICY_DELETE, "rmdir", e);
+
+	if (!k)
+		snapshot_destroy(p, who);
+	return k;
 }
 
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "cruciblefs/domain/members.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "snapstore/snap.h"
 
 #define OF(name) MEMBER(struct snapshot, name)
@@ -56,6 +57,7 @@ static struct json_object *to_json(struct snapshot *p)
 	}
 	json_object_object_add(o, "uid", json_object_new_int64(p->owner.uid));
 	json_object_object_add(o, "gid", json_object_new_int64(p->owner.gid));
+	view_put(&p->owner, o);
 	json_object_object_add(o, "status", json_object_new_string(snapshot_status_name(p->status)));
 	json_object_object_add(o, "gone", json_object_new_boolean(p->gone));
 	json_object_object_add(o, "hidden", json_object_new_boolean(p->hidden));
@@ -201,7 +203,9 @@ static int from_json(struct snapshot *p, struct json_object *o, struct err *e)
 		return err_set(e, -EPROTONOSUPPORT, "version: missing, or of a newer crucible");
 	if (strlen(p->uuid) != LAUNCH_UUID_LEN || !p->name[0])
 		return err_set(e, -EINVAL, "uuid or name missing or malformed");
-	p->owner = (struct cfs_who){ (uid_t)uid, (gid_t)gid };
+	r = view_get(p->reg, (struct cfs_who){ .uid = (uid_t)uid, .gid = (gid_t)gid }, o, &p->owner, e);
+	if (r < 0)
+		return r;
 	p->memory_mib = (uint32_t)memory;
 	p->vcpus = (uint32_t)vcpus;
 	p->accel = !strcmp(accel, "kvm") ? ACCEL_KVM : ACCEL_TCG;

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define BOOT_TIMEOUT_S 60u
 #define LOOK_NS	       (500ull * 1000000ull)
@@ -439,6 +440,8 @@ int sandbox_start(struct sandbox *s, const struct cfs_who *who, struct err *e)
 	int r;
 
 	(void)who;
+	if (s->owner.view && view_dead(s->owner.view))
+		return err_set(e, -ESTALE, "sandbox %s: start: its view has ended", s->name);
 	if (s->down_pending)
 		return err_set(e, -EBUSY, "sandbox %s: start: the machine before is still ending", s->name);
 	assert(!s->start && !s->restore && !s->link && !s->box_uid);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/log.h"
-#include "cruciblefs/domain/priv.h"
+#include "cruciblefs/domain/view_priv.h"
 
 #define UPLOAD_MEMORY_MAX (64u * 1024)
 #define UPLOADS_MAX	  512u /* open ones, in all */
@@ -30,6 +30,11 @@ struct upload {
 
 static const char *const kind_words[] = { [UPLOAD_CMD] = "cmd", [UPLOAD_STDIN] = "stdin", [UPLOAD_IMPORT] = "import" };
 
+static enum policy_op op_of(enum upload_kind kind)
+{
+	return kind == UPLOAD_IMPORT ? POLICY_FILES : POLICY_EXEC;
+}
+
 static unsigned count_open(const struct registry *r, const struct cfs_who *who)
 {
 	unsigned n = 0;
@@ -43,7 +48,10 @@ int upload_new(struct sandbox *s, enum upload_kind kind, const char *slot, const
 	       struct upload **ret, struct err *e)
 {
 	struct upload *u;
+	int r = sandbox_permits(s, who, op_of(kind), kind_words[kind], e);
 
+	if (r < 0)
+		return r;
 	if (slot && !slot_find(s, slot))
 		return err_set(e, -ENOENT, "sandbox %s: exec/%s does not exist", s->name, slot);
 	if (count_open(s->reg, NULL) >= UPLOADS_MAX || (who->uid && count_open(s->reg, who) >= UPLOADS_UID_MAX))
@@ -120,8 +128,13 @@ static int refuse(struct upload *u, size_t len, const void *data, struct err *e)
 	struct sandbox *s = u->s;
 	uint64_t max = u->kind == UPLOAD_CMD ? BOX_CMD_MAX : (uint64_t)sandbox_num(s, ATTR_DISK_MIB) << 20;
 
+	int r;
+
 	if (s->gone)
 		return err_set(e, -ENOENT, "sandbox %s: removed", s->name);
+	r = sandbox_permits(s, &u->who, op_of(u->kind), kind_words[u->kind], e);
+	if (r < 0)
+		return r;
 	if (u->size + len > max)
 		return err_set(e, -EFBIG, "sandbox %s: %s: more than %" PRIu64 " bytes%s", s->name, kind_words[u->kind],
 			       max, u->kind == UPLOAD_CMD ? "; put the data into fs/ or stdin" : " (disk_mib)");
@@ -189,8 +202,15 @@ static int commit(struct upload *u, struct err *e)
 {
 	struct sandbox *s = u->s;
 	static const char import_request[] = "{\"argv\":[\"//import\"]}";
-	int r;
+	/* What closes not empty becomes a command, if only one that says why it did not run. Of a view that is over it
+	 * does not: nobody can ask. */
+	int r = sandbox_permits(s, &u->who, op_of(u->kind), kind_words[u->kind], e);
+	struct err why = *e;
+	const char *refused = r < 0 ? why.msg : NULL;
 
+	if (r < 0 && (r != -EPERM || u->kind == UPLOAD_STDIN))
+		return r;
+	*e = (struct err){ 0 };
 	switch (u->kind) {
 	case UPLOAD_STDIN:
 		r = keep_stdin(u);
@@ -199,11 +219,12 @@ static int commit(struct upload *u, struct err *e)
 		r = spill(u);
 		if (r < 0)
 			return err_set(e, r, "sandbox %s: import: the store: %s", s->name, strerror(-r));
-		r = exec_accept(s, u->slot, &u->who, import_request, sizeof(import_request) - 1, NULL, u->path, e);
+		r = exec_accept(s, u->slot, &u->who, import_request, sizeof(import_request) - 1, NULL, u->path, refused,
+				e);
 		break;
 	default:
 		r = exec_accept(s, u->slot, &u->who, u->mem.data, u->mem.len, u->fd >= 0 ? u->path : NULL,
-				u->slot ? NULL : s->stdin_path, e);
+				u->slot ? NULL : s->stdin_path, refused, e);
 		if (!r && !u->slot) {
 			free(s->stdin_path);
 			s->stdin_path = NULL;

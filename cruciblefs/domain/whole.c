@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "snapstore/stored/stored.h"
 
 #define GC_AFTER_NS (10ull * 1000000000ull) /* something was removed; more may follow */
@@ -101,9 +102,10 @@ static void on_verified(void *arg, int code, const char *words, struct wire_rd *
 int snapshot_verify(struct snapshot *p, const struct cfs_who *who, struct err *e)
 {
 	struct ask a;
-	int k;
+	int k = snapshot_permits(p, who, POLICY_READ, "verify", e);
 
-	(void)who;
+	if (k < 0)
+		return k;
 	if (p->status < SNAPSHOT_READY)
 		return err_set(e, -EBUSY, "snapshot %s: verify: it is %s; wait until it is ready", p->name,
 			       snapshot_status_name(p->status));
@@ -218,8 +220,13 @@ static int begin(struct registry *r, bool gc, struct err *e)
 
 int registry_store_start(struct registry *r, const char *what, const struct cfs_who *who, struct err *e)
 {
-	if (who->uid)
-		return err_set(e, -EPERM, "store: %s: only root may", what);
+	int k = who->view ? err_set(e, -EPERM, "the store is not a view's affair")
+			  : registry_may(r, who, POLICY_ADMIN, e);
+
+	if (k < 0) {
+		err_wrap(e, "store: %s", what);
+		return k;
+	}
 	return begin(r, !strcmp(what, "gc"), e);
 }
 

@@ -42,7 +42,7 @@ static void on_change(struct waiter *w)
 int worker_new(struct registry *r, const char *name, const struct attrs *attrs, struct snapshot *p, const char *command,
 	       worker_fn *fn, void *arg, struct worker **ret, struct err *e)
 {
-	static const struct cfs_who root = { 0, 0 };
+	static const struct cfs_who root = { .uid = 0, .gid = 0 };
 	struct worker *k = calloc(1, sizeof(*k));
 	struct sandbox *s = NULL;
 	int c = k ? 0 : err_set(e, -ENOMEM, "no memory");
@@ -66,7 +66,7 @@ int worker_new(struct registry *r, const char *name, const struct attrs *attrs, 
 	r->hidden = s;
 	c = sandbox_save(s, e);
 	if (!c)
-		c = exec_accept(s, NULL, &root, command, strlen(command), NULL, NULL, e);
+		c = exec_accept(s, NULL, &root, command, strlen(command), NULL, NULL, NULL, e);
 	if (c < 0) {
 		worker_free(k);
 		return c;

@@ -14,7 +14,7 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 #include "tests/unit/domain_world.h"
 
-const struct cfs_who root_user = { 0, 0 }, alice = { 1001, 1001 };
+const struct cfs_who root_user = { .uid = 0, .gid = 0 }, alice = { .uid = 1001, .gid = 1001 };
 
 /* -- the clock of the domain; the loop's own is not this one ------------------------------------------------- */
 
@@ -130,6 +130,7 @@ int world_teardown(void **state)
 	bring_down(w);
 	fakes_reset(NULL);
 	close(w->store_fd);
+	config_fini(&w->cfg);
 	snprintf(cmd, sizeof(cmd), "rm -rf %s", w->dir);
 	assert_int_equal(system(cmd), 0);
 	free(w);

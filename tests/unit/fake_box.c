@@ -238,6 +238,20 @@ static void answer(struct box *x, uint16_t type, uint32_t id)
 	}
 }
 
+static void take_timeout_max(const struct msg *m)
+{
+	struct wire_rd r;
+	uint8_t flags;
+
+	wire_rd_init(&r, m->data, m->len);
+	wire_u64(&r);
+	flags = wire_u8(&r);
+	wire_u32(&r);
+	wire_u64(&r);
+	fakes.last_timeout_max = flags & BOX_EXEC_TIMEOUT_MAX ? wire_u32(&r) : 0;
+	assert(!wire_done(&r));
+}
+
 static void take(struct box *x, struct msg *m)
 {
 	struct wire_rd r;
@@ -265,8 +279,10 @@ static void take(struct box *x, struct msg *m)
 		assert(hold < BOX_HOLD_COUNT);
 		fakes.holds[hold]++;
 		x->held = hold != BOX_HOLD_NOT;
-	} else if (m->type == BOX_EXEC && fakes.runs_commands) {
-		run_command(x, m);
+	} else if (m->type == BOX_EXEC) {
+		take_timeout_max(m);
+		if (fakes.runs_commands)
+			run_command(x, m);
 	} else if (m->type == BOX_VM && wire_u8(&r) == BOX_VM_STOP) {
 		state(x, BOX_GONE, "");
 	}

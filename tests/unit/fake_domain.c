@@ -74,18 +74,22 @@ void fake_run_for_real(struct registry *r)
 	r->for_real = true;
 }
 
-struct sandbox *registry_find(struct registry *r, const char *name)
+struct sandbox *registry_find(struct registry *r, const struct view *view, const char *name)
 {
 	struct sandbox *s = r->first;
 
-	while (s && strcmp(s->name, name) != 0)
+	while (s && (s->owner.view != view || strcmp(s->name, name) != 0))
 		s = s->next;
 	return s;
 }
 
-struct sandbox *registry_next(struct registry *r, struct sandbox *after)
+struct sandbox *registry_next(struct registry *r, const struct view *view, struct sandbox *after)
 {
-	return after ? after->next : r->first;
+	struct sandbox *s = after ? after->next : r->first;
+
+	while (s && s->owner.view != view)
+		s = s->next;
+	return s;
 }
 
 size_t registry_count(struct registry *r)
@@ -105,7 +109,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	struct sandbox *s;
 	int code = cfs_name_check(name);
 
-	if (!code && registry_find(r, name))
+	if (!code && registry_find(r, who->view, name))
 		code = -EEXIST;
 	if (!code && r->count >= 4096)
 		code = -EDQUOT;
@@ -144,13 +148,20 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 
 struct sandbox *fake_sandbox(struct registry *r, const char *name, uid_t uid)
 {
-	struct cfs_who who = { uid, uid };
+	struct cfs_who who = { .uid = uid, .gid = uid };
 	struct sandbox *s = NULL;
 
 	if (registry_create(r, name, &who, &s, NULL) < 0 || !s)
 		abort();
 	s->status = SBX_READY;
 	return s;
+}
+
+int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e)
+{
+	(void)e;
+	registry_destroy(r, s, who, "rmdir");
+	return 0;
 }
 
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why)
@@ -172,7 +183,7 @@ int registry_rename(struct registry *r, struct sandbox *s, const char *to, const
 	int code = cfs_name_check(to);
 
 	(void)who;
-	if (!code && registry_find(r, to))
+	if (!code && registry_find(r, s->owner.view, to))
 		code = -EEXIST;
 	if (code < 0)
 		return err_set(e, code, "run/%s", to);
@@ -523,17 +534,19 @@ struct waitq *journal_waitq(struct registry *r)
 	return &r->journal_waitq;
 }
 
-void journal_each_log(struct registry *r,
+void journal_each_log(struct registry *r, const struct cfs_who *who,
 		      bool (*fn)(void *arg, const char *uuid, uid_t owner, const char *name, uint64_t changed_ns),
 		      void *arg)
 {
+	(void)who;
 	for (struct log *l = r->logs; l; l = l->next)
 		if (!fn(arg, l->uuid, l->owner, l->name, l->changed_ns))
 			return;
 }
 
-int registry_health_json(struct registry *r, struct buf *out)
+int registry_health_json(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
+	(void)who;
 	return buf_addf(out, "{\"ready\":true,\"sandboxes\":%zu,\"at\":%" PRIu64 "}\n", r->count, now_ns());
 }
 

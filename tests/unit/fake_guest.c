@@ -37,7 +37,7 @@ struct sandbox *fake_guest_new(struct loop *l, uid_t uid, gid_t gid)
 	if (!g)
 		die("calloc");
 	g->loop = l;
-	g->owner = (struct cfs_who){ uid, gid };
+	g->owner = (struct cfs_who){ .uid = uid, .gid = gid };
 	g->status = SBX_READY;
 	g->epoch = 1;
 	g->refs = 1;

@@ -115,11 +115,11 @@ const char *snapshot_status_name(enum snapshot_status s)
 	return words[s];
 }
 
-struct snapshot *registry_find_snapshot(struct registry *r, const char *name)
+struct snapshot *registry_find_snapshot(struct registry *r, const struct view *view, const char *name)
 {
 	struct snapshot *p = r->snapshots;
 
-	while (p && strcmp(p->name, name) != 0)
+	while (p && (p->owner.view != view || strcmp(p->name, name) != 0))
 		p = p->next;
 	return p;
 }
@@ -133,9 +133,13 @@ struct snapshot *registry_snapshot_by_uuid(struct registry *r, const char *uuid)
 	return p;
 }
 
-struct snapshot *registry_next_snapshot(struct registry *r, struct snapshot *after)
+struct snapshot *registry_next_snapshot(struct registry *r, const struct view *view, struct snapshot *after)
 {
-	return after ? after->next : r->snapshots;
+	struct snapshot *p = after ? after->next : r->snapshots;
+
+	while (p && p->owner.view != view)
+		p = p->next;
+	return p;
 }
 
 struct snapshot *snapshot_ref(struct snapshot *p)
@@ -219,12 +223,20 @@ int snapshot_info_json(struct snapshot *p, struct buf *out)
 
 struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 {
-	for (struct sandbox *s = registry_next(p->r, after); s; s = registry_next(p->r, s)) {
+	for (struct sandbox *s = registry_next(p->r, p->owner.view, after); s;
+	     s = registry_next(p->r, p->owner.view, s)) {
 		for (size_t i = 0; i < p->nforks; i++)
 			if (!strcmp(p->forks[i], sandbox_uuid(s)))
 				return s;
 	}
 	return NULL;
+}
+
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e)
+{
+	(void)e;
+	snapshot_destroy(p, who);
+	return 0;
 }
 
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
@@ -263,7 +275,7 @@ struct snapshot *fake_snapshot(struct registry *r, const char *name, struct sand
 
 	p->r = r;
 	p->refs = 1;
-	p->owner = (struct cfs_who){ uid, uid };
+	p->owner = (struct cfs_who){ .uid = uid, .gid = uid };
 	p->status = SNAPSHOT_READY;
 	p->created_ns = p->changed_ns = wall_ns();
 	snprintf(p->name, sizeof(p->name), "%s", name);
@@ -285,7 +297,7 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 {
 	int code = cfs_name_check(name);
 
-	if (!code && registry_find_snapshot(s->r, name))
+	if (!code && registry_find_snapshot(s->r, s->owner.view, name))
 		code = -EEXIST;
 	if (code < 0)
 		return err_set(e, code, "sandbox %s: snapshot %s: %s", s->name, name, strerror(-code));

@@ -41,6 +41,7 @@ struct fakes {
 	bool no_uffd;			  /* engines have no userfaultfd */
 	bool no_state;			  /* engines write none when they are frozen */
 	bool runs_commands;		  /* boxes run and end each at once */
+	uint32_t last_timeout_max;	  /* of BOX_EXEC, seconds; 0: none */
 	bool not_warm;			  /* boxes that are to be held are, but not warm */
 	unsigned holds[BOX_HOLD_COUNT];	  /* of each BOX_LOAD */
 	char trace[32768];		  /* what was asked, in order: "P:TEMPLATE B:MEMORY S:STATE " */

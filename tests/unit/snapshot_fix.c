@@ -80,7 +80,7 @@ struct snapshot *take(struct world *w, struct sandbox *s, const char *name)
 
 	if (!j || job_result(w, j, &e) < 0)
 		fail_msg("%s", e.msg);
-	p = registry_find_snapshot(w->reg, name);
+	p = registry_find_snapshot(w->reg, NULL, name);
 	assert_non_null(p);
 	return p;
 }

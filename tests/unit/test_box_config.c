@@ -168,11 +168,21 @@ static void test_messages(void **state)
 	assert_int_equal(m.exec.flags, 3);
 	assert_int_equal(m.exec.uid, 1000);
 	assert_int_equal(m.exec.accepted_wall_ns, 123456789);
-	/* Cut anywhere, or with something behind it, it is none. */
-	for (size_t len = 0; len < b.len; len++)
-		assert_int_equal(parse(BOX_EXEC, b.data, len, &m), -EBADMSG);
-	wire_put_u8(&b, 0);
-	assert_int_equal(parse(BOX_EXEC, b.data, b.len, &m), -EBADMSG);
+	assert_int_equal(m.exec.timeout_max_s, 0);
+	/* Cut anywhere, or with something behind it, it is none; also with the most that it may take. */
+	for (int limited = 0; limited < 2; limited++) {
+		if (limited) {
+			b.data[8] |= BOX_EXEC_TIMEOUT_MAX;
+			b.len--;
+			wire_put_u32(&b, 30);
+			assert_int_equal(parse(BOX_EXEC, b.data, b.len, &m), 0);
+			assert_int_equal(m.exec.timeout_max_s, 30);
+		}
+		for (size_t len = 0; len < b.len; len++)
+			assert_int_equal(parse(BOX_EXEC, b.data, len, &m), -EBADMSG);
+		wire_put_u8(&b, 0);
+		assert_int_equal(parse(BOX_EXEC, b.data, b.len, &m), -EBADMSG);
+	}
 
 	b.len = 0;
 	wire_put_u64(&b, 5);
@@ -302,11 +312,13 @@ static void test_messages_refused(void **state)
 		const char *data;
 		size_t len;
 	} bad[] = {
-		{ BOX_EXEC, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* number 0 */
-		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* unknown flag */
-		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0", 21 }, /* live without beside */
-		{ BOX_STDIN, "\1\0\0\0\0\0\0\0\2", 9 },				/* eof is a bool */
-		{ BOX_CTL, "\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0", 17 },		/* unknown verb */
+		{ BOX_EXEC, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 21 },		/* number 0 */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\10\0\0\0\0\0\0\0\0\0\0\0\0", 21 },	/* unknown flag */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0", 21 },		/* no maximum */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 25 }, /* one of 0 */
+		{ BOX_EXEC, "\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\0", 21 },		/* live without beside */
+		{ BOX_STDIN, "\1\0\0\0\0\0\0\0\2", 9 },					/* eof is a bool */
+		{ BOX_CTL, "\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0\0", 17 },			/* unknown verb */
 		{ BOX_VM, "\5\0\0\0\0", 5 },
 		{ BOX_FS, "\0", 1 },
 		{ BOX_FS, "\x7f", 1 },

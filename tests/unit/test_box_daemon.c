@@ -228,9 +228,43 @@ static void test_nothing_leaks(void **state)
 	assert_int_equal(open_fds(), before);
 }
 
+/* What a policy permits at most is above what the request and the sandbox say. */
+static void test_timeout_of_a_policy(void **state)
+{
+	static const struct {
+		uint32_t sandbox, most;
+		const char *request, *words;
+	} cases[] = {
+		{ 7, 5, "x", "\"timeout_ms\":5000" },
+		{ 3, 5, "x", "\"timeout_ms\":3000" },
+		{ 0, 5, "x", "\"timeout_ms\":5000" },
+		{ 7, 5, "{\"argv\":[\"x\"],\"timeout_s\":2}", "\"timeout_ms\":2000" },
+		{ 7, 5, "{\"argv\":[\"x\"],\"timeout_s\":60}", "\"timeout_ms\":5000" },
+		{ 7, 0, "{\"argv\":[\"x\"],\"timeout_s\":60}", "\"timeout_ms\":60000" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct rig *r = rig_new(false);
+		struct fake_exec *x;
+
+		r->config.exec_timeout_s = cases[i].sandbox;
+		r->timeout_max_s = cases[i].most;
+		r->on_exec = never;
+		rig_begin(r);
+		rig_boot(r);
+		rig_exec(r, cases[i].request);
+		UNTIL(r, (x = agent_exec(r, 0)) && x->begun);
+		if (!exec_json_has(x, cases[i].words))
+			fail_msg("case %zu: %s", i, buf_str(&x->json));
+		rig_free(r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_timeout_of_a_policy),
 		cmocka_unit_test(test_fs),
 		cmocka_unit_test(test_fs_not_beyond_what_may_be_in_flight),
 		cmocka_unit_test(test_release_is_taken_while_paused),

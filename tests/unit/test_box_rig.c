@@ -169,9 +169,11 @@ int rig_accept(struct rig *r, uint64_t n, uint8_t flags)
 
 	buf_init(&m, 64);
 	wire_put_u64(&m, n);
-	wire_put_u8(&m, flags);
+	wire_put_u8(&m, (uint8_t)(flags | (r->timeout_max_s ? BOX_EXEC_TIMEOUT_MAX : 0)));
 	wire_put_u32(&m, 1000);
 	wire_put_u64(&m, wall_ns());
+	if (r->timeout_max_s)
+		wire_put_u32(&m, r->timeout_max_s);
 	id = rig_request(r, BOX_EXEC, m.data, m.len);
 	buf_fini(&m);
 	return rig_reply(r, id, NULL, NULL);

@@ -64,6 +64,7 @@ enum rig_op { OP_PAUSE, OP_RESUME, OP_SAVE, OP_ASSIGN, OP_LOAD, OP_COUNT };
 #define RIG_SNAPSHOT  "a1e6e9a0-3c52-4b8e-8a58-0a6f0f3d9c11"
 
 struct rig {
+	uint32_t timeout_max_s; /* of EXEC; 0: none */
 	struct loop *loop;
 	char dir[200];
 	int dirfd;

@@ -181,7 +181,7 @@ static void reading_is_harmless(void **state)
 {
 	struct fw *w = *state;
 	struct sandbox *s = fake_sandbox(w->reg, "a", 0);
-	struct cfs_who who = { 0, 0 };
+	struct cfs_who who = { .uid = 0, .gid = 0 };
 	struct sandbox *fresh;
 	unsigned files = 0;
 
@@ -294,7 +294,7 @@ static void directory_times(void **state)
 	again = mtime(w, "run");
 	assert_true(again > run);
 	a = mtime(w, "run/a");
-	fake_status(registry_find(w->reg, "a"), SBX_PAUSED);
+	fake_status(registry_find(w->reg, NULL, "a"), SBX_PAUSED);
 	assert_int_equal(mtime(w, "run/a"), a);
 	fw_put(w, "run/a/cmd", "true"); /* result.json comes */
 	assert_true(mtime(w, "run/a") > a);

@@ -32,7 +32,7 @@ static void mkdir_makes_EINVAL_ENAMETOOLONG_EEXIST(void **state)
 
 	w->uid = 42;
 	assert_int_equal(fw_mkdir(w, "run/a.B_c-9"), 0);
-	assert_int_equal(sandbox_owner(registry_find(w->reg, "a.B_c-9")).uid, 42);
+	assert_int_equal(sandbox_owner(registry_find(w->reg, NULL, "a.B_c-9")).uid, 42);
 	cat_is(w, "run/a.B_c-9/status", "configured\n");
 	assert_int_equal(fw_mkdir(w, "run/a.B_c-9"), -EEXIST);
 	assert_int_equal(fw_mkdir(w, "run/-a"), -EINVAL);
@@ -370,7 +370,7 @@ static void directory_operations_never_wait(void **state)
 	struct fw *w = *state;
 
 	fake_sandbox(w->reg, "a", 0);
-	fake_status(registry_find(w->reg, "a"), SBX_STARTING);
+	fake_status(registry_find(w->reg, NULL, "a"), SBX_STARTING);
 	fw_put(w, "run/a/cmd", "sleep 9");
 	fw_mkdir(w, "run/a/exec/web");
 	fw_rename(w, "run/a", "run/b", 0);

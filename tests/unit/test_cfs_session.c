@@ -266,7 +266,7 @@ static void release_under_a_parked_read(void **state)
 	assert_int_equal(fw_call(w, FUSE_RELEASE, e.nodeid, &rel, sizeof(rel), NULL, 0, NULL), 0);
 	fw_forget(w, e.nodeid, 1);
 	assert_false(fw_answered(w, unique));
-	fake_end(registry_find(w->reg, "a"), 1, 0);
+	fake_end(registry_find(w->reg, NULL, "a"), 1, 0);
 	fw_run(w);
 	assert_int_equal(fw_take(w, unique, NULL), 0);
 	assert_int_equal(cfs_session_open(w->cs), 0);

@@ -111,7 +111,7 @@ static void texts(void **state)
 	cat_is(w, "run/a/status", "ready\n");
 	cat_is(w, "run/a/error", "");
 	err_set(&e, -EINVAL, "sandbox a: words");
-	sandbox_fail(s, &(struct cfs_who){ 0, 0 }, &e);
+	sandbox_fail(s, &(struct cfs_who){ .uid = 0, .gid = 0 }, &e);
 	cat_is(w, "run/a/error", "sandbox a: words\n");
 	cat_is(w, "run/a/uuid", "00000000-0000-4000-8000-000000000001\n");
 	cat_is(w, "run/a/ctl", sandbox_ctl_verbs);

@@ -206,7 +206,7 @@ static void test_what_is_in_the_store_survives_the_daemon(void **state)
 	assert_int_equal(registry_rename(w->reg, s, "kept", &alice, &e), 0);
 	bring_down(w);
 	bring_up(w);
-	s = registry_find(w->reg, "kept");
+	s = registry_find(w->reg, NULL, "kept");
 	assert_non_null(s);
 	assert_string_equal(sandbox_uuid(s), uuid);
 	assert_int_equal(sandbox_owner(s).uid, alice.uid);
@@ -226,8 +226,8 @@ static void test_a_lease_does_not_outlive_the_daemon(void **state)
 	make(w, "free", &alice);
 	bring_down(w);
 	bring_up(w);
-	assert_null(registry_find(w->reg, "leased"));
-	assert_non_null(registry_find(w->reg, "free"));
+	assert_null(registry_find(w->reg, NULL, "leased"));
+	assert_non_null(registry_find(w->reg, NULL, "free"));
 }
 
 static void test_a_half_made_sandbox_is_not_one(void **state)
@@ -410,7 +410,7 @@ static void test_a_restarted_daemon_settles_what_is_gone(void **state)
 	bring_down(w); /* as kill -9 would: nothing is told to anybody */
 	bring_up(w);   /* the launcher lists no cgroup: the machine is gone */
 	spin(w);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	assert_int_equal(sandbox_status(s), SBX_FAILED);
 	assert_record_says(s, 1, "lost while no daemon ran");
 }
@@ -607,7 +607,7 @@ static void test_journals_outlive_and_are_each_owners_own(void **state)
 {
 	struct world *w = *state;
 	struct sandbox *s = make(w, "mine", &alice);
-	const struct cfs_who bob = { 1002, 1002 };
+	const struct cfs_who bob = { .uid = 1002, .gid = 1002 };
 	char uuid[40], text[4096];
 	int fd = -1, logs = 0;
 	ssize_t n;
@@ -634,7 +634,7 @@ static void test_journals_outlive_and_are_each_owners_own(void **state)
 	assert_int_equal(journal_open_events(w->reg, &bob, &fd), 0);
 	assert_int_equal(read(fd, text, sizeof(text)), 0);
 	close(fd);
-	journal_each_log(w->reg, count_log, &logs);
+	journal_each_log(w->reg, NULL, count_log, &logs);
 	assert_int_equal(logs, 2);
 }
 
@@ -688,7 +688,7 @@ static void test_a_half_accepted_command_is_in_nobodys_way(void **state)
 	put(w, path, "half an input");
 	restart(w);
 	assert_int_equal(faccessat(w->store_fd, path, F_OK, 0), -1);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	command(s, NULL, "true\n");
 	assert_int_equal(sandbox_latest_exec(s), 2);
 	/* And one that is in the way now, whoever made it. */
@@ -746,8 +746,8 @@ static void test_no_words_make_a_sandbox_unreadable(void **state)
 	spin(w);
 	assert_int_equal(sandbox_status(b), SBX_FAILED);
 	restart(w);
-	assert_non_null(registry_find(w->reg, "a"));
-	assert_non_null(registry_find(w->reg, "b"));
+	assert_non_null(registry_find(w->reg, NULL, "a"));
+	assert_non_null(registry_find(w->reg, NULL, "b"));
 }
 
 /* A command in a slot that comes while the machine goes down is for the next machine, like one of the queue. */

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/msg.h"
 #include "cruciblefs/domain/snapshot_priv.h"
+#include "cruciblefs/domain/view_priv.h"
 #include "tests/unit/domain_world.h"
 #include "tests/unit/fault.h"
 #include "vmm/box/box.h"
@@ -111,7 +112,7 @@ static void life(struct world *w)
 
 	if (registry_create(w->reg, "a", &root_user, &s, &e) < 0) {
 		assert_true(e.msg[0] != '\0');
-		assert_null(registry_find(w->reg, "a"));
+		assert_null(registry_find(w->reg, NULL, "a"));
 		return;
 	}
 	sandbox_attr_store(s, ATTR_ENV, "A=1\n", 4, &root_user, &e);
@@ -130,7 +131,7 @@ static void life(struct world *w)
 	sandbox_usage_json(s, &out);
 	sandbox_net_allow_show(s, &out);
 	sandbox_net_ports_show(s, &out);
-	registry_health_json(w->reg, &out);
+	registry_health_json(w->reg, &root_user, &out);
 	registry_metrics(w->reg, &root_user, &out);
 	buf_fini(&out);
 	registry_rename(w->reg, s, "b", &root_user, &e);
@@ -168,7 +169,7 @@ static void lives_of_snapshots(struct world *w)
 		spin(w);
 		snapshot_job_drop(j);
 	}
-	p = registry_find_snapshot(w->reg, "two");
+	p = registry_find_snapshot(w->reg, NULL, "two");
 	if (p) {
 		buf_init(&out, 1 << 20);
 		snapshot_info_json(p, &out);
@@ -190,7 +191,7 @@ static void end_lives(struct world *w)
 		spin(w);
 	}
 	for (int i = 0; i < 2; i++) {
-		struct snapshot *p = registry_find_snapshot(w->reg, i ? "two" : "one");
+		struct snapshot *p = registry_find_snapshot(w->reg, NULL, i ? "two" : "one");
 
 		if (p)
 			snapshot_destroy(p, &root_user);
@@ -283,12 +284,148 @@ static void test_each_call_of_a_snapshots_life_may_fail(void **state)
 	print_message("%u calls were made to fail\n", nth - 1);
 }
 
+/* -- of a view, and of what is made through it ------------------------------------------------------------------- */
+
+static void lives_of_views(struct world *w)
+{
+	static const char wide[] = "{\"max_sandboxes\":2}", narrow[] = "{\"max_sandboxes\":1,\"max_vcpus\":1}";
+	struct cfs_who who = { .uid = 1001, .gid = 1001 };
+	struct sandbox *s = NULL;
+	struct view *v = NULL;
+	struct err e = { 0 };
+	struct buf out;
+
+	if (registry_create_view(w->reg, "v", &root_user, &v, &e) < 0) {
+		assert_true(e.msg[0] != '\0');
+		assert_null(registry_find_view(w->reg, "v"));
+		return;
+	}
+	who.view = v;
+	for (int i = 0; i < 2; i++) {
+		const struct policy *old = v->policy;
+		const char *text = i ? narrow : wide;
+
+		e = (struct err){ 0 };
+		if (view_policy_store(v, text, strlen(text), &root_user, &e) < 0) {
+			assert_true(e.msg[0] != '\0');
+			assert_ptr_equal(v->policy, old);
+		}
+		e = (struct err){ 0 };
+		if (!s && registry_create(w->reg, "a", &who, &s, &e) < 0)
+			assert_true(e.msg[0] != '\0');
+	}
+	e = (struct err){ 0 };
+	if (view_ttl_store(v, "1h", 2, &root_user, &e) < 0)
+		assert_true(e.msg[0] != '\0' && !v->expires_ns);
+	if (view_chown(v, 5, 5, &root_user, &e) < 0)
+		assert_int_equal(v->owner.uid, 0);
+	buf_init(&out, 1 << 20);
+	view_info_json(v, &out);
+	view_policy_show(v, &out);
+	registry_policy_json(w->reg, &who, &out);
+	registry_health_json(w->reg, &who, &out);
+	registry_metrics(w->reg, &who, &out);
+	buf_fini(&out);
+	if (s) {
+		sandbox_net_allow_store(s, "a.test\n", 7, &who, &e);
+		e = (struct err){ 0 };
+		if (sandbox_ctl(s, "start", &who, &e) < 0)
+			assert_true(e.msg[0] != '\0');
+	}
+	spin(w);
+	e = (struct err){ 0 };
+	if (registry_remove_view(w->reg, v, &root_user, &e) < 0) {
+		assert_true(e.msg[0] != '\0');
+		assert_ptr_equal(registry_find_view(w->reg, "v"), v);
+		assert_false(v->gone);
+	} else {
+		assert_null(registry_find_view(w->reg, "v"));
+	}
+	spin(w);
+}
+
+static size_t files_in(struct world *w, const char *path)
+{
+	int fd = openat(w->store_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+	size_t n = 0;
+
+	assert_non_null(d);
+	while ((ent = readdir(d)))
+		n += strcmp(ent->d_name, ".") && strcmp(ent->d_name, "..");
+	closedir(d);
+	return n;
+}
+
+/* What the store says is what was in force: the next daemon has the same. */
+static void assert_same_after_a_restart(struct world *w, unsigned nth)
+{
+	struct view *v = registry_find_view(w->reg, "v");
+	struct buf before, after;
+	uint64_t expires_ns = v ? v->expires_ns : 0;
+	uid_t uid = v ? v->owner.uid : 0;
+	bool had = v != NULL;
+
+	buf_init(&before, 65536);
+	buf_init(&after, 65536);
+	if (v)
+		view_policy_show(v, &before);
+	bring_down(w);
+	w->fake = (struct fake_launcher){ 0 };
+	boxes_play(w);
+	bring_up(w);
+	v = registry_find_view(w->reg, "v");
+	if (v)
+		view_policy_show(v, &after);
+	if ((v != NULL) != had || (v && (v->expires_ns != expires_ns || v->owner.uid != uid)) ||
+	    before.len != after.len || (before.len && memcmp(before.data, after.data, before.len) != 0))
+		fail_msg("after the fault at call %u (%s) the view is another one", nth, fault_name());
+	buf_fini(&before);
+	buf_fini(&after);
+}
+
+static void test_each_call_of_a_views_life_may_fail(void **state)
+{
+	struct world *w = *state;
+	unsigned nth = 1;
+	bool hit;
+
+	log_set_level(LOG_L_ERR);
+	boxes_play(w);
+	do {
+		struct err e = { 0 };
+		struct view *v;
+
+		fault_arm(nth);
+		lives_of_views(w);
+		hit = fault_disarm();
+		assert_same_after_a_restart(w, nth);
+		v = registry_find_view(w->reg, "v");
+		if (v)
+			assert_int_equal(registry_remove_view(w->reg, v, &root_user, &e), 0);
+		spin(w);
+		if (registry_count(w->reg))
+			fail_msg("after the fault at call %u (%s) a sandbox stays", nth, fault_name());
+		/* What of a removed one could not be unlinked, the next start does. */
+		until(w, files_in(w, "sandboxes") == 0);
+		if (files_in(w, "views"))
+			fail_msg("after the fault at call %u (%s) a file of views/ stays", nth, fault_name());
+		fakes.nset[FAKE_DISKS] = fakes.nset[FAKE_EXPORTS] = fakes.nset[FAKE_MACHINES] = 0;
+		fakes.nset[FAKE_NETS] = 0;
+	} while (hit && ++nth < FAULTS_MAX);
+	assert_false(hit);
+	assert_true(nth > 100);
+	print_message("%u calls were made to fail\n", nth - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_each_call_of_a_life_may_fail, world_setup, world_teardown),
 		cmocka_unit_test_setup_teardown(test_each_call_of_a_snapshots_life_may_fail, world_setup,
 						world_teardown),
+		cmocka_unit_test_setup_teardown(test_each_call_of_a_views_life_may_fail, world_setup, world_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void test_all_or_none(void **state)
 	assert_int_equal(snapshot_fork(p, "x y z", false, &root_user, &j, &e), 0);
 	spin(w);
 	assert_int_equal(snapshot_job_result(j, NULL), -EAGAIN);
-	fake_box_hang_up(registry_find(w->reg, "y")->machine);
+	fake_box_hang_up(registry_find(w->reg, NULL, "y")->machine);
 	fakes_answer(FAKE_BOX, BOX_LOAD);
 	assert_int_equal(job_result(w, j, &e), -EIO);
 	assert_says(e.msg, "none was made");
@@ -89,7 +89,7 @@ static void test_all_or_none(void **state)
 	fakes.hold[FAKE_BOX][BOX_LOAD] = true;
 	assert_int_equal(snapshot_fork(p, "x y", false, &root_user, &j, &e), 0);
 	spin(w);
-	registry_destroy(w->reg, registry_find(w->reg, "x"), &root_user, "test");
+	registry_destroy(w->reg, registry_find(w->reg, NULL, "x"), &root_user, "test");
 	assert_int_equal(job_result(w, j, &e), -ECANCELED);
 	fakes_answer(FAKE_BOX, BOX_LOAD);
 	spin(w);
@@ -98,7 +98,7 @@ static void test_all_or_none(void **state)
 	assert_int_equal(snapshot_fork(p, "x y", false, &root_user, &j, &e), 0);
 	snapshot_job_drop(j);
 	spin(w);
-	assert_int_equal(sandbox_status(registry_find(w->reg, "y")), SBX_READY);
+	assert_int_equal(sandbox_status(registry_find(w->reg, NULL, "y")), SBX_READY);
 	/* The daemon ends while some come up. */
 	fakes.hold[FAKE_BOX][BOX_LOAD] = true;
 	assert_int_equal(snapshot_fork(p, "u v", false, &root_user, &j, &e), 0);
@@ -107,7 +107,7 @@ static void test_all_or_none(void **state)
 	bring_down(w);
 	fakes_reset(NULL);
 	bring_up(w);
-	assert_non_null(registry_find(w->reg, "u"));
+	assert_non_null(registry_find(w->reg, NULL, "u"));
 }
 
 /* While it is being taken there is nothing to fork; from then on there is, stored or not. */
@@ -123,7 +123,7 @@ static void test_when_it_can_be_forked(void **state)
 	fakes.hold[FAKE_STORE][STORE_INGEST] = true;
 	j = begin_snapshot(s, "one", &e);
 	spin(w);
-	p = registry_find_snapshot(w->reg, "one");
+	p = registry_find_snapshot(w->reg, NULL, "one");
 	assert_int_equal(snapshot_fork(p, "b", false, &root_user, &f, &e), -EBUSY);
 	assert_int_equal(snapshot_fork(p, "b", true, &root_user, &f, &e), -EBUSY);
 	fakes_answer(FAKE_PAGER, PAGER_CAPTURE);
@@ -136,7 +136,7 @@ static void test_when_it_can_be_forked(void **state)
 	spin(w);
 	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
 	gone(w, s);
-	gone(w, registry_find(w->reg, "b"));
+	gone(w, registry_find(w->reg, NULL, "b"));
 	snapshot_destroy(p, &root_user);
 	assert_clean(w);
 }
@@ -154,19 +154,19 @@ static void test_removed_while_forks_live(void **state)
 	memcpy(uuid, two->uuid, sizeof(uuid));
 	memcpy(first, one->uuid, sizeof(first));
 	assert_int_equal(fork_of(w, two, "b", &e), 0);
-	b = registry_find(w->reg, "b");
+	b = registry_find(w->reg, NULL, "b");
 	snapshot_destroy(two, &root_user);
 	snapshot_destroy(one, &root_user);
 	spin(w);
-	assert_null(registry_find_snapshot(w->reg, "one"));
-	assert_null(registry_next_snapshot(w->reg, NULL));
+	assert_null(registry_find_snapshot(w->reg, NULL, "one"));
+	assert_null(registry_next_snapshot(w->reg, NULL, NULL));
 	assert_non_null(snapshot_by_uuid(w->reg, uuid));
 	assert_null(snapshot_by_uuid(w->reg, first));
 	assert_false(fakes_have(FAKE_STORED, first));
 	assert_true(fakes_have(FAKE_STORED, uuid));
 	/* Its name can be used again, for another. */
 	assert_string_not_equal(take_ready(w, s, "one")->uuid, uuid);
-	snapshot_destroy(registry_find_snapshot(w->reg, "one"), &root_user);
+	snapshot_destroy(registry_find_snapshot(w->reg, NULL, "one"), &root_user);
 	gone(w, s);
 	assert_non_null(snapshot_by_uuid(w->reg, uuid));
 	/* A restart of the daemon forgets none of it. */
@@ -175,10 +175,10 @@ static void test_removed_while_forks_live(void **state)
 	bring_down(w);
 	bring_up(w);
 	spin(w);
-	assert_null(registry_find_snapshot(w->reg, "two"));
+	assert_null(registry_find_snapshot(w->reg, NULL, "two"));
 	assert_non_null(snapshot_by_uuid(w->reg, uuid));
 	assert_true(fakes_have(FAKE_STORED, uuid));
-	gone(w, registry_find(w->reg, "b"));
+	gone(w, registry_find(w->reg, NULL, "b"));
 	assert_null(w->reg->first_snapshot);
 	assert_true(fakes_traced("P:FORGET S:REMOVE "));
 	assert_clean(w);
@@ -197,7 +197,7 @@ static void test_removed_while_a_disk_was_born_of_it(void **state)
 	memcpy(uuid, one->uuid, sizeof(uuid));
 	assert_int_equal(fork_of(w, one, "b", &e), 0);
 	gone(w, s);
-	b = registry_find(w->reg, "b");
+	b = registry_find(w->reg, NULL, "b");
 	two = take_ready(w, b, "two");
 	/* b stands on two now, memory and disk, but for the bottom. */
 	assert_string_equal(b->origin, two->uuid);
@@ -207,7 +207,7 @@ static void test_removed_while_a_disk_was_born_of_it(void **state)
 	assert_true(fakes_have(FAKE_STORED, uuid));
 	/* c was born of two, whose layers lie on it. */
 	assert_int_equal(fork_of(w, two, "c", &e), 0);
-	c = registry_find(w->reg, "c");
+	c = registry_find(w->reg, NULL, "c");
 	assert_string_equal(c->birth, two->uuid);
 	gone(w, b);
 	snapshot_destroy(two, &root_user);
@@ -221,7 +221,7 @@ static void test_removed_while_a_disk_was_born_of_it(void **state)
 	spin(w);
 	assert_non_null(snapshot_by_uuid(w->reg, uuid));
 	assert_true(fakes_have(FAKE_STORED, uuid));
-	gone(w, registry_find(w->reg, "c"));
+	gone(w, registry_find(w->reg, NULL, "c"));
 	assert_null(w->reg->first_snapshot);
 	assert_clean(w);
 }
@@ -237,7 +237,7 @@ static void test_removed_while_the_store_is_away(void **state)
 	fakes_lose(FAKE_STORE);
 	snapshot_destroy(p, &root_user);
 	spin(w);
-	assert_null(registry_find_snapshot(w->reg, "one"));
+	assert_null(registry_find_snapshot(w->reg, NULL, "one"));
 	assert_int_equal(fakes.nset[FAKE_STORED], 1);
 	fakes_up(FAKE_STORE, true);
 	spin(w);
@@ -306,7 +306,7 @@ static void test_removed_while_a_fork_comes_up(void **state)
 		assert_int_equal(job_result(w, j, &e), fails ? -EIO : 0);
 		fakes_obey();
 		if (!fails)
-			gone(w, registry_find(w->reg, "b"));
+			gone(w, registry_find(w->reg, NULL, "b"));
 		assert_clean(w);
 	}
 }

@@ -331,7 +331,7 @@ static void test_lists_that_are_refused(void **state)
 	/* Kept over a restart of the daemon. */
 	bring_down(w);
 	bring_up(w);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	assert_string_equal(s->attrs.net_allow, "b.test\n");
 }
 
@@ -342,11 +342,13 @@ static void test_net_allow_max_EPERM_EDQUOT(void **state)
 	struct err e = { 0 };
 
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "*.b.test, a.test:443", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	assert_int_equal(allow(s, "x.b.test:80\na.test:443\n", &e), 0);
 	assert_int_equal(allow(s, "x.b.test\na.test\n", &e), -EDQUOT);
 	assert_says(e.msg, "a.test");
 	assert_says(e.msg, "net_allow_max");
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	assert_int_equal(allow(s, "x.b.test\n", &e), -EPERM);
 	assert_int_equal(ports(s, "8080:80\n", &e), -EPERM);
 	/* What was written before is not let through either. */
@@ -381,7 +383,7 @@ static void test_a_fork_has_its_snapshots_list(void **state)
 		fail_msg("'#' is a name");
 	w->fake.hold_net = false;
 	assert_int_equal(fork_of(w, p, "f", &e), 0);
-	f = registry_find(w->reg, "f");
+	f = registry_find(w->reg, NULL, "f");
 	assert_string_equal(f->attrs.net_allow, "a.test\n");
 	assert_int_equal(f->net.nports, 0);
 	assert_true(fakes_have(FAKE_NETS, f->uuid));
@@ -393,10 +395,11 @@ static void test_a_fork_has_its_snapshots_list(void **state)
 	assert_string_equal(c->attrs.net_allow, "a.test\n");
 	/* Root has narrowed what any may have: none is made. */
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "b.test", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	e = (struct err){ 0 };
 	assert_int_equal(fork_of(w, p, "2", &e), -EDQUOT);
 	assert_says(e.msg, "a.test");
-	assert_null(registry_find(w->reg, "one-1"));
+	assert_null(registry_find(w->reg, NULL, "one-1"));
 	snapshot_destroy(p, &root_user);
 	gone(w, s);
 	gone(w, f);
@@ -414,7 +417,7 @@ static void test_a_fork_that_cannot_have_it_is_not_made(void **state)
 	w->fake.refuse_net = -ENOENT;
 	assert_int_equal(fork_of(w, p, "f", &e), -EIO);
 	assert_says(e.msg, "no nftables here");
-	assert_null(registry_find(w->reg, "f"));
+	assert_null(registry_find(w->reg, NULL, "f"));
 	w->fake.refuse_net = 0;
 	snapshot_destroy(p, &root_user);
 	gone(w, s);
@@ -444,7 +447,7 @@ static void test_a_machine_that_waits_has_it_made(void **state)
 	nets = w->fake.nets;
 	assert_int_equal(fork_of(w, p, "g", &e), 0);
 	assert_int_equal(w->fake.nets, nets);
-	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "g")->uuid));
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, NULL, "g")->uuid));
 	/* What cannot be made beforehand is asked for when it is wanted. */
 	w->fake.refuse_net = -EPERM;
 	warmed(w);
@@ -452,7 +455,7 @@ static void test_a_machine_that_waits_has_it_made(void **state)
 	nets = w->fake.nets;
 	assert_int_equal(fork_of(w, p, "h", &e), 0);
 	assert_int_equal(w->fake.nets, nets + 1);
-	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, "h")->uuid));
+	assert_true(fakes_have(FAKE_NETS, registry_find(w->reg, NULL, "h")->uuid));
 	/* Nobody comes: before the launcher has answered, and after it. */
 	w->fake.hold_net = true;
 	warmed(w);

@@ -186,7 +186,7 @@ static struct sandbox *come_back(struct world *w, const char *machine)
 	int pair[2];
 
 	bring_up_with(w, machine);
-	s = registry_find(w->reg, "a");
+	s = registry_find(w->reg, NULL, "a");
 	assert_non_null(s);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
 	fake_box_add(NULL, machine, pair[1]);
@@ -317,12 +317,12 @@ static void test_figures_and_health(void **state)
 	assert_int_equal(registry_metrics(w->reg, &root_user, &b), 0);
 	assert_says(buf_str(&b), "\ncrucible_net_connections_total{verdict=\"refused\"} 44\n");
 	buf_reset(&b);
-	assert_int_equal(registry_health_json(w->reg, &b), 0);
+	assert_int_equal(registry_health_json(w->reg, &root_user, &b), 0);
 	assert_says(buf_str(&b), "\"net\":\"up\"");
 	fakes_lose(FAKE_NETD);
 	fakes.degraded[FAKE_NETD] = "crucible-netd: failed";
 	buf_reset(&b);
-	assert_int_equal(registry_health_json(w->reg, &b), 0);
+	assert_int_equal(registry_health_json(w->reg, &root_user, &b), 0);
 	assert_says(buf_str(&b), "\"net\":\"failed\"");
 	assert_says(buf_str(&b), "\"crucible-netd: failed\"");
 	/* What it does not take of root's configuration is said. */
@@ -330,12 +330,13 @@ static void test_figures_and_health(void **state)
 	fakes_up(FAKE_NETD, true);
 	spin(w);
 	buf_reset(&b);
-	assert_int_equal(registry_health_json(w->reg, &b), 0);
+	assert_int_equal(registry_health_json(w->reg, &root_user, &b), 0);
 	assert_says(buf_str(&b), "net: refused by the test");
 	buf_reset(&b);
 	assert_int_equal(registry_policy_json(w->reg, &root_user, &b), 0);
 	assert_null(strstr(buf_str(&b), "net_allow_max"));
 	assert_int_equal(config_set(&w->cfg, "net_allow_max", "a.test", &e), 0);
+	assert_int_equal(config_finish(&w->cfg, &e), 0);
 	buf_reset(&b);
 	assert_int_equal(registry_policy_json(w->reg, &root_user, &b), 0);
 	assert_says(buf_str(&b), "\"net_allow_max\":[\"a.test\"]");

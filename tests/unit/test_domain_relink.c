@@ -104,7 +104,7 @@ static void test_a_daemon_restarted_while_storing(void **state)
 			assert_int_equal(unlinkat(w->store_fd, path, 0), 0);
 		bring_up(w);
 		spin(w);
-		p = registry_find_snapshot(w->reg, "one");
+		p = registry_find_snapshot(w->reg, NULL, "one");
 		assert_non_null(p);
 		if (how == CAPTURED || how == STORED) {
 			assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
@@ -120,7 +120,7 @@ static void test_a_daemon_restarted_while_storing(void **state)
 		assert_true(p->template_fd < 0 && p->bits_fd < 0);
 		spin(w);
 		assert_int_equal(count_fds(), fds);
-		gone(w, registry_find(w->reg, "a"));
+		gone(w, registry_find(w->reg, NULL, "a"));
 		snapshot_destroy(p, &root_user);
 		fakes.nset[FAKE_MACHINES] = fakes.nset[FAKE_EXPORTS] =
 			0; /* of a daemon that was not killed but ended */
@@ -147,7 +147,7 @@ static void test_a_daemon_restarted_while_capturing(void **state)
 	bring_down(w);
 	bring_up(w);
 	spin(w);
-	assert_null(registry_find_snapshot(w->reg, "one"));
+	assert_null(registry_find_snapshot(w->reg, NULL, "one"));
 	assert_clean(w);
 }
 
@@ -197,7 +197,7 @@ static void test_a_daemon_killed_around_the_rebase(void **state)
 		assert_int_equal(sandbox_snapshot(s, "two", &root_user, &j, &e), -EBUSY);
 		relink_adopted(s);
 		spin(w);
-		assert_null(registry_find_snapshot(w->reg, "one"));
+		assert_null(registry_find_snapshot(w->reg, NULL, "one"));
 		if (rebased) {
 			assert_string_equal(s->template, uuid);
 			assert_string_equal(s->origin, uuid);
@@ -243,7 +243,7 @@ static void test_a_fresh_pager_is_told_all(void **state)
 	struct err e = { 0 };
 
 	assert_int_equal(fork_of(w, p, "b", &e), 0);
-	f = registry_find(w->reg, "b");
+	f = registry_find(w->reg, NULL, "b");
 	/* One more is on its way into the store. */
 	fakes.hold[FAKE_STORE][STORE_INGEST] = true;
 	q = take(w, s, "two");
@@ -252,7 +252,7 @@ static void test_a_fresh_pager_is_told_all(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 	assert_int_equal(job_result(w, begin_snapshot(s, "three", &e), &e), -ENOTCONN);
 	assert_says(e.msg, "sandbox a: snapshot three: making a template: it is not there");
-	assert_null(registry_find_snapshot(w->reg, "three"));
+	assert_null(registry_find_snapshot(w->reg, NULL, "three"));
 	fakes.trace[0] = '\0';
 	fakes_up(FAKE_PAGER, true);
 	spin(w);
@@ -325,7 +325,7 @@ static void test_lost_before_it_took_the_memory(void **state)
 		assert_true(s->attached);
 		assert_true(fakes_have(FAKE_MACHINES, s->machine));
 		snapshot_destroy(p, &root_user);
-		snapshot_destroy(registry_find_snapshot(w->reg, "one"), &root_user);
+		snapshot_destroy(registry_find_snapshot(w->reg, NULL, "one"), &root_user);
 		gone(w, s);
 		until(w, !w->reg->first_snapshot);
 		assert_clean(w);
@@ -415,7 +415,7 @@ static void test_a_crash_between_the_steps_of_taking_a_directory(void **state)
 		fakes_obey();
 		bring_up(w);
 		spin(w);
-		s = registry_find(w->reg, "a");
+		s = registry_find(w->reg, NULL, "a");
 		assert_non_null(s);
 		assert_int_equal(sandbox_latest_exec(s), 1);
 		snprintf(from, sizeof(from), "sandboxes/%s/box/exec/1/cmd", uuid);

@@ -21,7 +21,7 @@ static void test_the_order_of_requests(void **state)
 
 	fakes.trace[0] = '\0';
 	assert_int_equal(fork_of(w, p, "b", &e), 0);
-	s = registry_find(w->reg, "b");
+	s = registry_find(w->reg, NULL, "b");
 	assert_int_equal(sandbox_status(s), SBX_READY);
 	assert_true(fakes_traced("P:TEMPLATE P:DISK_CREATE S:STATE P:DISK_EXPORT B:MEMORY B:START P:ATTACH B:LOAD "));
 	assert_says(fakes.last_json, "\"restore\":true");
@@ -36,7 +36,7 @@ static void test_the_order_of_requests(void **state)
 	assert_int_equal(fork_of(w, p, "c", &e), 0);
 	assert_false(fakes_traced("S:STATE "));
 	gone(w, s);
-	gone(w, registry_find(w->reg, "c"));
+	gone(w, registry_find(w->reg, NULL, "c"));
 	snapshot_destroy(p, &root_user);
 	assert_clean(w);
 }
@@ -123,7 +123,7 @@ static void test_nobody_answers(void **state)
 		fakes_answer(steps[i].who, steps[i].type); /* late */
 		spin(w);
 		assert_int_equal(fork_of(w, p, "b", &e), 0);
-		gone(w, registry_find(w->reg, "b"));
+		gone(w, registry_find(w->reg, NULL, "b"));
 		snapshot_destroy(p, &root_user);
 		assert_clean(w);
 	}
@@ -142,7 +142,7 @@ static void test_no_machine(void **state)
 	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
 	w->fake.refuse_spawn = 0;
 	assert_int_equal(fork_of(w, p, "b", &e), 0);
-	gone(w, registry_find(w->reg, "b"));
+	gone(w, registry_find(w->reg, NULL, "b"));
 	snapshot_destroy(p, &root_user);
 	assert_clean(w);
 }
@@ -162,14 +162,14 @@ static void test_what_is_missing_is_damage(void **state)
 	fakes_obey();
 	assert_int_equal(fork_of(w, p, "c", &e), -EBADMSG);
 	assert_says(e.msg, "damaged");
-	assert_int_equal(sandbox_status(registry_find(w->reg, "b")), SBX_READY);
+	assert_int_equal(sandbox_status(registry_find(w->reg, NULL, "b")), SBX_READY);
 	/* It was mended, and that was looked at. */
 	assert_int_equal(snapshot_verify(p, &root_user, &e), 0);
 	spin(w);
 	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
 	assert_int_equal(fork_of(w, p, "c", &e), 0);
-	gone(w, registry_find(w->reg, "b"));
-	gone(w, registry_find(w->reg, "c"));
+	gone(w, registry_find(w->reg, NULL, "b"));
+	gone(w, registry_find(w->reg, NULL, "c"));
 	snapshot_destroy(p, &root_user);
 	assert_clean(w);
 }
@@ -192,7 +192,7 @@ static void test_another_engine_or_shape(void **state)
 	fakes.trace[0] = '\0';
 	assert_int_equal(snapshot_fork(p, "b", true, &root_user, &j, &e), 0);
 	assert_int_equal(job_result(w, j, &e), 0);
-	s = registry_find(w->reg, "b");
+	s = registry_find(w->reg, NULL, "b");
 	assert_string_equal(s->origin, p->uuid);
 	assert_string_equal(s->template, "");
 	assert_true(fakes_traced("P:DISK_CREATE P:DISK_EXPORT B:START "));
@@ -253,7 +253,7 @@ static void test_it_ends_at_each_step(void **state)
 		fakes.hold[t->who][t->type] = true;
 		assert_int_equal(snapshot_fork(p, "b", false, &root_user, &j, &e), 0);
 		spin(w);
-		s = registry_find(w->reg, "b");
+		s = registry_find(w->reg, NULL, "b");
 		if (t->type == PAGER_ATTACH) { /* nobody waits for it */
 			assert_int_equal(job_result(w, j, &e), 0);
 			registry_destroy(w->reg, s, &root_user, "test");
@@ -302,8 +302,8 @@ static void test_a_profile_is_prepared_behind(void **state)
 	assert_string_equal(s->template, ""); /* cold, the first one */
 	until(w, prepared(w));
 	assert_true(fakes_traced("B:START B:START B:EXEC B:TRIM P:CAPTURE_BEGIN B:FREEZE P:CAPTURE B:MEMORY B:THAW "));
-	assert_null(w->reg->hidden);			   /* its sandbox is gone */
-	assert_null(registry_next_snapshot(w->reg, NULL)); /* nobody's to see */
+	assert_null(w->reg->hidden);				 /* its sandbox is gone */
+	assert_null(registry_next_snapshot(w->reg, NULL, NULL)); /* nobody's to see */
 	assert_int_equal(registry_count(w->reg), 1);
 	fakes.trace[0] = '\0';
 	other = running(w, "b");
@@ -445,7 +445,7 @@ static void test_the_end_in_the_midst_of_preparing(void **state)
 		boxes_play(w);
 		bring_up(w);
 		spin(w);
-		gone(w, registry_find(w->reg, "a"));
+		gone(w, registry_find(w->reg, NULL, "a"));
 		assert_int_equal(registry_count(w->reg), 0);
 		assert_null(w->reg->hidden);
 	}

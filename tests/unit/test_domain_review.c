@@ -13,7 +13,7 @@
 #include "cruciblefs/domain/snapshot_priv.h"
 #include "tests/unit/domain_world.h"
 
-static const struct cfs_who bob = { 1002, 1002 };
+static const struct cfs_who bob = { .uid = 1002, .gid = 1002 };
 
 static struct sandbox *make(struct world *w, const char *name, const struct cfs_who *who)
 {
@@ -46,7 +46,7 @@ static struct snapshot *take(struct world *w, struct sandbox *s, const char *nam
 		return NULL;
 	until(w, snapshot_job_result(j, NULL) != -EAGAIN);
 	snapshot_job_drop(j);
-	return registry_find_snapshot(w->reg, name);
+	return registry_find_snapshot(w->reg, NULL, name);
 }
 
 /* A refused write of `from` must not make the sandbox start from somebody else's snapshot of an earlier name. */
@@ -109,7 +109,7 @@ static void test_defaults_from_a_snapshot(void **state)
 	snapshot_destroy(p, &bob);
 	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), -ENOENT);
 	memset(&e, 0, sizeof(e));
-	until(w, !registry_find_snapshot(w->reg, "s"));
+	until(w, !registry_find_snapshot(w->reg, NULL, "s"));
 	p = take(w, r, "s", &root_user);
 	assert_int_equal(registry_create(w->reg, "y", &alice, &s, &e), 0);
 	assert_string_equal(s->parent_uuid, p->uuid);
@@ -530,7 +530,7 @@ static void test_working_set(void **state)
 		} else {
 			bring_down(w);
 			bring_up(w);
-			p = registry_find_snapshot(w->reg, "p");
+			p = registry_find_snapshot(w->reg, NULL, "p");
 		}
 		spin(w);
 		fakes.trace[0] = '\0';

@@ -40,7 +40,7 @@ static void test_the_order_of_requests(void **state)
 	assert_true(fakes_traced(HAPPY));
 	assert_true(fakes.trace[0] == 'P'); /* nothing before CAPTURE_BEGIN */
 	assert_string_equal(snapshot_parent(p), "one");
-	assert_string_equal(p->parent_uuid, registry_find_snapshot(w->reg, "one")->uuid);
+	assert_string_equal(p->parent_uuid, registry_find_snapshot(w->reg, NULL, "one")->uuid);
 	assert_string_equal(p->memory_base, p->parent_uuid);
 	assert_non_null(strstr(fakes.last_json, "\"memory_whole\":false"));
 	buf_init(&b, 1 << 16);
@@ -55,7 +55,7 @@ static void test_the_order_of_requests(void **state)
 	assert_int_equal(e.code, -EINVAL);
 	assert_null(begin_snapshot(s, "a23456789-123456789-123456789-123456789-123456789-1234567", &e));
 	assert_int_equal(e.code, -ENAMETOOLONG);
-	snapshot_destroy(registry_find_snapshot(w->reg, "one"), &root_user);
+	snapshot_destroy(registry_find_snapshot(w->reg, NULL, "one"), &root_user);
 	snapshot_destroy(p, &root_user);
 	gone(w, s);
 	assert_clean(w);
@@ -80,7 +80,7 @@ static void test_who_may_and_when(void **state)
 	assert_null(begin_snapshot(s, "two", &e));
 	assert_int_equal(e.code, -EBUSY);
 	assert_says(e.msg, "under way");
-	assert_int_equal(snapshot_status(registry_find_snapshot(w->reg, "one")), SNAPSHOT_CAPTURING);
+	assert_int_equal(snapshot_status(registry_find_snapshot(w->reg, NULL, "one")), SNAPSHOT_CAPTURING);
 	fakes_answer(FAKE_PAGER, PAGER_CAPTURE);
 	assert_int_equal(job_result(w, first, &e), 0);
 	w->cfg.max_snapshots_per_uid = 0;
@@ -126,7 +126,7 @@ static void test_each_step_refused(void **state)
 		assert_says(e.msg, t->words);
 		assert_says(e.msg, "refused by the test");
 		assert_string_equal(sandbox_error(s), e.msg);
-		assert_null(registry_find_snapshot(w->reg, "one"));
+		assert_null(registry_find_snapshot(w->reg, NULL, "one"));
 		assert_int_equal(fakes.asked[FAKE_BOX][BOX_THAW] - thaws, t->frozen);
 		assert_false(fake_box_frozen(s->machine));
 		assert_int_equal(sandbox_status(s), SBX_READY);
@@ -140,7 +140,7 @@ static void test_each_step_refused(void **state)
 	/* And when nobody refuses any more, it works. */
 	take_ready(w, s, "one");
 	assert_string_equal(sandbox_latest_snapshot(s), "one");
-	snapshot_destroy(registry_find_snapshot(w->reg, "one"), &root_user);
+	snapshot_destroy(registry_find_snapshot(w->reg, NULL, "one"), &root_user);
 	gone(w, s);
 	assert_clean(w);
 }
@@ -207,7 +207,7 @@ static void test_nobody_answers(void **state)
 	}
 	take_ready(w, s, "two");
 	assert_int_equal(sandbox_status(s), SBX_READY);
-	snapshot_destroy(registry_find_snapshot(w->reg, "two"), &root_user);
+	snapshot_destroy(registry_find_snapshot(w->reg, NULL, "two"), &root_user);
 	gone(w, s);
 	fakes.nset[FAKE_TEMPLATES] = fakes.nset[FAKE_CAPTURED] = 0; /* the played pager makes them when it answers */
 	assert_clean(w);
@@ -231,7 +231,7 @@ static void test_what_fails_after_the_capture(void **state)
 		/* What it is a difference to, is what its memory is mapped from. */
 		assert_string_equal(s->template, types[i] == BOX_THAW ? p->uuid : p->memory_base);
 		fakes_obey();
-		snapshot_destroy(registry_find_snapshot(w->reg, "zero"), &root_user);
+		snapshot_destroy(registry_find_snapshot(w->reg, NULL, "zero"), &root_user);
 		snapshot_destroy(p, &root_user);
 		gone(w, s);
 		assert_clean(w);
@@ -283,7 +283,7 @@ static void test_the_box_ends_meanwhile(void **state)
 				assert_says(e.msg, "sandbox a: snapshot one: ");
 			}
 			assert_null(s->capture);
-			p = registry_find_snapshot(w->reg, "one");
+			p = registry_find_snapshot(w->reg, NULL, "one");
 			assert_int_equal(p != NULL, at[i].kept);
 			if (p)
 				snapshot_destroy(p, &root_user);
@@ -291,7 +291,7 @@ static void test_the_box_ends_meanwhile(void **state)
 				gone(w, s);
 			sandbox_unref(s);
 			fakes_obey();
-			until(w, !registry_find_snapshot(w->reg, "one"));
+			until(w, !registry_find_snapshot(w->reg, NULL, "one"));
 			assert_clean(w);
 		}
 	}
@@ -307,7 +307,7 @@ static void test_the_waiter_goes(void **state)
 
 	snapshot_job_drop(begin_snapshot(s, "one", &e));
 	spin(w);
-	p = registry_find_snapshot(w->reg, "one");
+	p = registry_find_snapshot(w->reg, NULL, "one");
 	assert_non_null(p);
 	assert_int_equal(snapshot_status(p), SNAPSHOT_READY);
 	snapshot_destroy(p, &root_user);

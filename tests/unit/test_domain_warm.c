@@ -26,7 +26,7 @@ static struct snapshot *warmed(struct world *w, const char *name)
 	w->cfg.warm_size = 1;
 	assert_int_equal(fork_of(w, p, "first", &e), 0);
 	until(w, waiting(w, WARM_FORKED) == 1);
-	gone(w, registry_find(w->reg, "first"));
+	gone(w, registry_find(w->reg, NULL, "first"));
 	return p;
 }
 
@@ -67,8 +67,8 @@ static void test_the_second_fork_finds_one(void **state)
 	assert_int_equal(fakes.holds[BOX_HOLD_NOT], 1);
 	assert_int_equal(k->taken, 1);
 	assert_int_equal(waiting(w, WARM_FORKED), 0);
-	assert_string_equal(registry_find(w->reg, "b")->template, p->uuid);
-	assert_string_equal(registry_find(w->reg, "b")->parent_uuid, p->uuid);
+	assert_string_equal(registry_find(w->reg, NULL, "b")->template, p->uuid);
+	assert_string_equal(registry_find(w->reg, NULL, "b")->parent_uuid, p->uuid);
 	assert_true(strstr(fakes.last_json, "\"name\":\"b\"") != NULL);
 	all_gone(w, p);
 }
@@ -90,7 +90,7 @@ static void test_who_does_not_get_it(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 	assert_int_equal(snapshot_fork(p, "disk", true, &root_user, &j, &e), 0);
 	assert_int_equal(job_result(w, j, &e), 0);
-	assert_string_equal(registry_find(w->reg, "disk")->template, "");
+	assert_string_equal(registry_find(w->reg, NULL, "disk")->template, "");
 	/* Who may not fork it is told so before anybody looks here. */
 	assert_int_equal(snapshot_fork(p, "x", false, &alice, &j, &e), -EPERM);
 	assert_int_equal(k->taken, 0);
@@ -188,7 +188,7 @@ static void test_failures(void **state)
 		assert_int_equal(fakes.nset[FAKE_DISKS], 1);
 		fakes_obey();
 		fakes.not_warm = false;
-		gone(w, registry_find(w->reg, "a"));
+		gone(w, registry_find(w->reg, NULL, "a"));
 	}
 	all_gone(w, p);
 }
@@ -242,7 +242,7 @@ static void test_it_dies(void **state)
 	fakes.silent = true;
 	assert_int_equal(snapshot_fork(p, "b", false, &root_user, &j, &e), 0);
 	spin(w);
-	s = registry_find(w->reg, "b");
+	s = registry_find(w->reg, NULL, "b");
 	assert_int_equal(w->reg->warm_kinds[WARM_FORKED].taken, 1);
 	assert_true(s->unproven);
 	fakes.silent = false;
@@ -271,7 +271,7 @@ static void test_a_worker_is_lost(void **state)
 	w->cfg.prepare = 0;
 	fakes_obey();
 	spin(w);
-	gone(w, registry_find(w->reg, "a"));
+	gone(w, registry_find(w->reg, NULL, "a"));
 }
 
 int main(void)

@@ -105,10 +105,10 @@ static void on_order(void *arg, uint32_t events)
 		c = (char)fake_guest_open(g);
 		break;
 	case 'u': /* the owner becomes somebody */
-		g->owner = (struct cfs_who){ 1000, 1000 };
+		g->owner = (struct cfs_who){ .uid = 1000, .gid = 1000 };
 		break;
 	case '0':
-		g->owner = (struct cfs_who){ 0, 0 };
+		g->owner = (struct cfs_who){ .uid = 0, .gid = 0 };
 		break;
 	}
 	if (write(fd, &c, 1) != 1)

@@ -54,7 +54,8 @@ enum box_type {
 	/* -- daemon -> box ---------------------------------------------------------------------- */
 	/* JSON, the first message to a new box: struct box_config. No reply; the box's first HELLO follows it. */
 	BOX_START = 1,
-	/* {u64 n, u8 flags (BOX_EXEC_*), u32 uid, u64 accepted wall ns} -> REPLY when accepted */
+	/* {u64 n, u8 flags (BOX_EXEC_*), u32 uid, u64 accepted wall ns; with TIMEOUT_MAX u32 seconds (> 0)} -> REPLY
+	 * when accepted */
 	BOX_EXEC,
 	/* {u64 n, u8 eof, bytes}: live ones; beyond the credit is -ENOBUFS; no reply unless id != 0 */
 	BOX_STDIN,
@@ -128,8 +129,9 @@ enum box_hold {
 	BOX_HOLD_COUNT,
 };
 
-#define BOX_EXEC_BESIDE	    1u
-#define BOX_EXEC_LIVE_STDIN 2u /* with BESIDE: standard input comes by BOX_STDIN until eof */
+#define BOX_EXEC_BESIDE	     1u
+#define BOX_EXEC_LIVE_STDIN  2u /* with BESIDE: standard input comes by BOX_STDIN until eof */
+#define BOX_EXEC_TIMEOUT_MAX 4u /* it gets at most so much time, whatever it asks for */
 
 enum box_verb {
 	BOX_KILL,

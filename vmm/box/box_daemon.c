@@ -147,7 +147,7 @@ static void take_exec(struct box *b, uint32_t id, const struct box_msg *m)
 	if (b->state == BOX_STOPPING || b->ending)
 		r = err_set(&e, -EBUSY, "the sandbox is being stopped");
 	else
-		r = queue_exec(b->queue, m->exec.n, m->exec.flags, m->exec.accepted_wall_ns, &e);
+		r = queue_exec(b->queue, m->exec.n, m->exec.flags, m->exec.accepted_wall_ns, m->exec.timeout_max_s, &e);
 	box_reply(b, id, r, e.msg);
 	if (r == 0)
 		queue_kick(b->queue);

@@ -244,6 +244,15 @@ static void trim(size_t len)
 		malloc_trim(0);
 }
 
+/* What it asks for, else the sandbox's; a policy's most is above both. */
+static uint64_t timeout_of(const struct cmd *c, const struct box_request *req)
+{
+	uint64_t most_ns = c->timeout_max_s * 1000000000ull;
+	uint64_t ns = req->timeout_ns ? req->timeout_ns : queue_view(c->queue).config->exec_timeout_s * 1000000000ull;
+
+	return most_ns && (!ns || ns > most_ns) ? most_ns : ns;
+}
+
 int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 {
 	struct box_request req = { 0 };
@@ -253,8 +262,7 @@ int cmd_begin(struct cmd *c, struct guest *g, struct err *e)
 
 	c->unreadable = r < 0;
 	if (r == 0) {
-		c->timeout_ns = req.timeout_ns ? req.timeout_ns
-					       : queue_view(c->queue).config->exec_timeout_s * 1000000000ull;
+		c->timeout_ns = timeout_of(c, &req);
 		r = req.script ? script_argv(c, req.text, req.text_len) : plain_argv(c, req.argv);
 		if (r < 0)
 			err_set(e, r, "no memory");

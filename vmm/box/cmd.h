@@ -24,7 +24,8 @@ struct cmd {
 	struct cmd *next;
 	struct queue *queue;
 	uint64_t n;
-	uint8_t flags; /* BOX_EXEC_* */
+	uint8_t flags;		/* BOX_EXEC_* */
+	uint32_t timeout_max_s; /* 0: none */
 	uint64_t accepted_wall_ns;
 	struct env_text *env; /* NULL: none */
 	enum cmd_state state;

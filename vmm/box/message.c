@@ -91,7 +91,10 @@ static int parse_wire(const void *data, size_t len, struct box_msg *m)
 		m->exec.flags = wire_u8(&r);
 		m->exec.uid = wire_u32(&r);
 		m->exec.accepted_wall_ns = wire_u64(&r);
-		if (m->exec.n == 0 || (m->exec.flags & ~(BOX_EXEC_BESIDE | BOX_EXEC_LIVE_STDIN)))
+		m->exec.timeout_max_s = m->exec.flags & BOX_EXEC_TIMEOUT_MAX ? wire_u32(&r) : 0;
+		if (m->exec.n == 0 || (m->exec.flags & ~(BOX_EXEC_BESIDE | BOX_EXEC_LIVE_STDIN | BOX_EXEC_TIMEOUT_MAX)))
+			return -EBADMSG;
+		if ((m->exec.flags & BOX_EXEC_TIMEOUT_MAX) && !m->exec.timeout_max_s)
 			return -EBADMSG;
 		if ((m->exec.flags & BOX_EXEC_LIVE_STDIN) && !(m->exec.flags & BOX_EXEC_BESIDE))
 			return -EBADMSG;

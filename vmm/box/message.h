@@ -24,6 +24,7 @@ struct box_msg {
 			uint8_t flags;
 			uint32_t uid;
 			uint64_t accepted_wall_ns;
+			uint32_t timeout_max_s; /* 0: none */
 		} exec;
 		struct {
 			uint64_t n;

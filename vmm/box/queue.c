@@ -285,7 +285,8 @@ int queue_set_env(struct queue *q, const char *text)
 	return 0;
 }
 
-int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wall_ns, struct err *e)
+int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wall_ns, uint32_t timeout_max_s,
+	       struct err *e)
 {
 	bool beside = flags & BOX_EXEC_BESIDE;
 	struct cmd *c;
@@ -298,7 +299,12 @@ int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wal
 	if (!c)
 		return err_set(e, -ENOMEM, "command %" PRIu64 ": no memory", n);
 	*c = (struct cmd){
-		.queue = q, .n = n, .flags = flags, .accepted_wall_ns = accepted_wall_ns, .out = SPOOL_CMD_INIT
+		.queue = q,
+		.n = n,
+		.flags = flags,
+		.timeout_max_s = timeout_max_s,
+		.accepted_wall_ns = accepted_wall_ns,
+		.out = SPOOL_CMD_INIT,
 	};
 	c->out.n = n;
 	buf_init(&c->early, BOX_STDIN_WINDOW);

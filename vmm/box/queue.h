@@ -35,7 +35,8 @@ struct queue *queue_free(struct queue *q); /* NULL is fine; commands are dropped
 
 /* Accept. -ENOENT: not higher than the last; -EBUSY: being stopped, or too many (then its record says so, and on_done()
  * was called); -ENOMEM. */
-int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wall_ns, struct err *e);
+int queue_exec(struct queue *q, uint64_t n, uint8_t flags, uint64_t accepted_wall_ns, uint32_t timeout_max_s,
+	       struct err *e);
 /* Standard input of a live one; kept, up to the window, when it has not begun. -ENOENT no such command, or not live;
  * -ENOBUFS beyond the credit; -EPIPE after eof. */
 int queue_stdin(struct queue *q, uint64_t n, const void *data, size_t len, bool eof);
