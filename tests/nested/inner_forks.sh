@@ -1,69 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs inside the nested machine, as root: crucible once more, under KVM and cgroup v2. Prints "ok NAME" or "FAIL NAME" a check.
-#
-# No guest spins here, and what waits sleeps: QEMU's emulation of the extension now and then delivers an interrupt to the host right
-# behind VMRUN, where the host holds them off. That ends this machine's kernel, or hangs a guest, with snapshots or without, and is the
-# likelier the more guests run. (And nothing is written by `sh -c 'echo x > file'`: dash calls each refusal an I/O error.)
-set -u
-cd /root/nested || exit 1
-failed=0
-check() { # check NAME COMMAND...: passes when the command does
-	local name=$1
-	shift
-	if "$@"; then echo "ok nested: $name"; else echo "FAIL nested: $name"; failed=1; fi
-}
-# shellcheck disable=SC2317 # called through check
-has() { case $1 in *"$2"*) return 0 ;; esac; echo "   wanted: $2"; echo "   got: $1"; return 1; }
-# shellcheck disable=SC2317
-is() { [ "$1" = "$2" ] || { echo "   wanted: $2"; echo "   got: $1"; return 1; }; }
-# shellcheck disable=SC2317
-in_time() { # COMMAND...: until it passes, for two minutes
-	local end=$((SECONDS + 120))
-	until "$@"; do
-		[ "$SECONDS" -lt "$end" ] || { echo "   in vain: $*"; return 1; }
-		sleep 0.2
-	done
-}
+# Runs inside the nested machine, as root: snapshots and forks of the real tree under KVM, then starts by restore.
+# shellcheck source=tests/nested/inner_begin.sh
+. "$(dirname "$0")/inner_begin.sh"
 
-modprobe fuse
-modprobe tun
-modprobe kvm_amd || { echo "FAIL nested: kvm_amd does not load"; exit 1; }
-check "the processor has the extension and /dev/kvm is there" test -c /dev/kvm
-
-# Snapshots and forks of bare engines, three generations deep, with and without privileges, whole and page by page.
-chmod 0666 /dev/kvm # the launcher would make a node of the engine's own, and show it the library
-chmod 0711 /root
-check "engines under KVM" env LD_LIBRARY_PATH=lib CRUCIBLE_BUILD="$PWD" CRUCIBLE_TEST_STORE="$PWD/store" CRUCIBLE_TEST_ACCEL=kvm \
-	CRUCIBLE_MUST_RUN=1 TMPDIR="$PWD" timeout 400 unit/test_engine
-
-# A place of our own in the version 2 hierarchy, as systemd's Delegate= would give it.
-mkdir -p /sys/fs/cgroup/service/shell
-echo $$ > /sys/fs/cgroup/service/shell/cgroup.procs
-echo "+cpu +memory +pids +io" > /sys/fs/cgroup/cgroup.subtree_control
-
-mkdir -p /crucible
-mkfifo ready
-R=/crucible/run
-S=/crucible/snapshots
-start_daemon() { # OPTION...
-	libexec/crucibled --mount /crucible --store /root/nested/store --ready-fd 9 --set disk_floor_mib=64 --set memory_floor_mib=64 "$@" \
-		9> ready 2>> daemon.log &
-	daemon=$!
-	read -r _ < ready && return
-	cat daemon.log
-	echo "FAIL nested: the daemon did not come up"
-	exit 1
-}
-new() { # SANDBOX
-	mkdir "$R/$1"
-	echo profile:tiny > "$R/$1/from"
-	echo 256 > "$R/$1/limits/memory_mib"
-}
-run() { # SANDBOX SCRIPT: the record
-	printf '%s\n' "$2" > "$R/$1/cmd"
-	cat "$R/$1/wait"
-}
 out_of() { # SANDBOX SCRIPT: what it printed, or the record of its failure
 	local record
 	record=$(run "$1" "$2")
@@ -85,35 +25,6 @@ clock_fits() { # SANDBOX: its second lies between ours before and after; on a bu
 	t1=$(date +%s)
 	[[ $guest =~ ^[0-9]+$ && $guest -ge $((t0 - 5)) && $guest -le $t1 ]] || { echo "   it says $guest between $t0 and $t1"; return 1; }
 }
-
-start_daemon --set pool_size=0 --set warm_size=0 --set prepare=0
-new a
-echo 'echo hi; echo oops >&2; exit 3' > $R/a/cmd
-record=$(cat $R/a/wait)
-# Else all that follows would be emulation of emulation.
-check "the trial finds KVM" has "$(cat /crucible/health.json)" '"accel":"kvm"'
-[ "$failed" = 0 ] || exit 1
-check "exit code" has "$record" '"exit_code":3'
-check "both streams" has "$record" '"stdout":"hi\n","stderr":"oops\n"'
-check "under KVM" has "$record" '"accel":"kvm"'
-check "cgroup v2 enforces all that was asked" has "$record" '"unenforced":[]'
-for i in 1 2 3 4 5; do
-	check "command $i in order" has "$(run a "echo $i")" "\"stdout\":\"$i\\n\""
-done
-echo from-the-host > $R/a/fs/root/f
-check "fs/" has "$(run a 'cat /root/f')" '"stdout":"from-the-host\n"'
-echo '{"script":"while :; do :; done","timeout_s":1}' > $R/a/cmd
-check "timeout" has "$(cat $R/a/wait)" '"timed_out":true'
-echo pause > $R/a/ctl
-while [ "$(cat $R/a/status)" != paused ]; do sleep 0.1; done
-echo resume > $R/a/ctl
-while [ "$(cat $R/a/status)" = paused ]; do sleep 0.1; done
-check "pause and resume" has "$(run a 'echo after')" '"stdout":"after\n"'
-cat $R/a/info.json
-new two
-echo 2 > $R/two/limits/vcpus
-check "two vCPUs" has "$(run two 'grep -c ^processor /proc/cpuinfo')" '"stdout":"2\n"'
-rmdir $R/two
 
 # -- snapshots and forks, while a process draws random values and notes whose guest it was in, before and after
 
@@ -168,13 +79,11 @@ stored() { ! cat "$S"/*/status | grep -qv ready; }
 check "all are stored" in_time stored
 for f in $family; do rmdir "$R/$f"; done
 rmdir $S/one $S/two $S/three
-kill "$daemon"
-wait "$daemon"
-check "the daemon ends in order" test $? -eq 0
+stop_daemon "the daemon ends in order"
 
 # -- starts that go on from a prepared snapshot, in machines that wait
 
-start_daemon --set pool_size=1 --set warm_size=1
+start_daemon "the second daemon has KVM" --set pool_size=1 --set warm_size=1
 new cold
 check "the first boots" is "$(out_of cold '[ -e /run/crucible/fork ] || echo cold')" cold
 # shellcheck disable=SC2317
@@ -196,10 +105,5 @@ check "one was warm" has "$starts" 'kind="warm",found="yes"} 1'
 check "one was restored" has "$starts" 'kind="generic",found="yes"} 1'
 check "all differ" is "$(for f in cold restored warm generic; do out_of "$f" 'cat /etc/machine-id /proc/sys/kernel/random/uuid'; done | sort | uniq -d)" ""
 rmdir $R/cold $R/restored $R/warm $R/generic
-kill "$daemon"
-wait "$daemon"
-check "the second daemon ends in order" test $? -eq 0
-check "no mount is left" sh -c '! grep -q " /crucible " /proc/mounts'
-check "no cgroup is left" sh -c '! find /sys/fs/cgroup/service -mindepth 1 -type d -name "*-*-*-*-*" | grep -q .'
-grep -v level=info daemon.log | head -20
-exit $failed
+stop_daemon "the second daemon ends in order"
+finish
