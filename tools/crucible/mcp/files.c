@@ -159,7 +159,7 @@ static int write_content(int fd, const struct content *data)
 static int write_file(struct call *c, struct sbx *s, struct json_object *o, uint64_t *ret_bytes)
 {
 	const char *path = fields_text(o, "path");
-	struct content data;
+	struct content data = { 0 };
 	mode_t mode = 0644;
 	AUTO_FD fd = -1;
 	int r = parse_mode(c, o, path, &mode);
