@@ -155,8 +155,8 @@ static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name,
 		return -ENOENT;
 	if (!table_of(d)->scratch)
 		return -EPERM;
-	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r),
-			   ret);
+	code = scratch_new(cfs_req_session(r), d->about.view, d->about.place, d->ino, name, mode & ~cfs_req_umask(r),
+			   cfs_req_who(r), ret);
 	if (code == -EDQUOT) {
 		err_set(&e, code, "sandbox %s: %.64s: %u scratch files are there; remove some",
 			sandbox_name(d->about.sbx), name, SCRATCH_FILES);
@@ -339,7 +339,8 @@ static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct c
 	s = find_scratch(d, newname);
 	if (s)
 		scratch_unlink(s);
-	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, newname, from->entry->mode, &from->owner, &s);
+	code = scratch_new(cfs_req_session(r), d->about.view, d->about.place, d->ino, newname, from->entry->mode,
+			   &from->owner, &s);
 	if (!code) {
 		code = n->text ? scratch_fill(s, n->text->data, n->text->len) : 0;
 		if (!code)

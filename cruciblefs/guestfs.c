@@ -30,7 +30,7 @@ static int fs_new(struct cfs_session *cs, struct sandbox *s, struct guestfs **re
 	buf_init(&fs->msg, AG_PAYLOAD_MAX);
 	r = gtable_init(&fs->table);
 	if (r == 0)
-		r = cfs_node_init(cs, &fs->root.node, &guest_ops);
+		r = cfs_node_init(cs, &fs->root.node, &guest_ops, sandbox_owner(s).view);
 	if (r < 0) {
 		fs_free(fs);
 		return r;

@@ -9,6 +9,7 @@
 #include "cruciblefs/root.h"
 #include "cruciblefs/scratch.h"
 #include "cruciblefs/tree_priv.h"
+#include "cruciblefs/view.h"
 
 #define BLOCK 512
 
@@ -100,8 +101,9 @@ uint64_t cfs_about_ino(const struct cfs_about *a)
 	char n[24];
 
 	snprintf(n, sizeof(n), "%" PRIu64, a->exec);
+	/* Without a view the list ends before its uuid. */
 	return cfs_ino(a->sbx ? sandbox_uuid(a->sbx) : "", a->in ? a->in->path : "",
-		       a->entry->name ? a->entry->name : "", a->name, n, NULL);
+		       a->entry->name ? a->entry->name : "", a->name, n, a->view ? view_uuid(a->view) : NULL, NULL);
 }
 
 const struct cfs_entry *cfs_entry_of(const struct cfs_table *t, const char *name)
@@ -182,8 +184,8 @@ static struct cfs_tnode *find_current(const struct cfs_about *a, uint64_t ino)
 
 	/* One that was forgotten in this very batch lies there until the batch's end, without an id: it cannot be told
 	 * again. */
-	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.bound != a->bound ||
-		     n->about.viewer.uid != a->viewer.uid))
+	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.view != a->view ||
+		     n->about.bound != a->bound || n->about.viewer.uid != a->viewer.uid))
 		n = n->next;
 	return n;
 }
@@ -216,7 +218,7 @@ int cfs_tnode_new(const struct cfs_about *a, uint64_t ino, struct cfs_text *text
 
 	if (!n)
 		return -ENOMEM;
-	r = cfs_node_init(a->tree->cs, &n->node, a->entry->kind->ops);
+	r = cfs_node_init(a->tree->cs, &n->node, a->entry->kind->ops, a->view);
 	if (r < 0) {
 		free(n);
 		return r;
