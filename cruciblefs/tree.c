@@ -166,7 +166,9 @@ int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_
 
 int cfs_fail(const struct cfs_about *a, const struct cfs_who *who, struct err *e)
 {
-	if (a->sbx && !sandbox_gone(a->sbx))
+	if (a->entry->fail)
+		a->entry->fail(a, who, e);
+	else if (a->sbx && !sandbox_gone(a->sbx))
 		sandbox_fail(a->sbx, who, e);
 	return e->code;
 }
@@ -358,16 +360,35 @@ void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 	cfs_reply_attr(r, &st, attr_timeout(n));
 }
 
+static int give(struct cfs_req *r, struct cfs_tnode *n, uid_t uid, gid_t gid)
+{
+	struct err e = { 0 };
+
+	return n->about.entry->chown(&n->about, uid, gid, cfs_req_who(r), &n->about.owner, &e);
+}
+
 /* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and
- * stay what they are, so that these tools work on files that can be written; nothing gets another owner. */
+ * stay what they are, so that these tools work on files that can be written; nothing gets another owner, but what says
+ * how (.chown). */
 void cfs_tnode_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	const struct cfs_kind *kind = n->about.entry->kind;
 	struct stat now;
 	bool owner, mode;
+	int code;
 
 	cfs_tnode_stat(n, &now);
+	if ((valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) && n->about.entry->chown) {
+		code = give(r, n, valid & FUSE_SET_ATTR_UID ? st->st_uid : now.st_uid,
+			    valid & FUSE_SET_ATTR_GID ? st->st_gid : now.st_gid);
+		if (code < 0) {
+			cfs_reply_err(r, code);
+			return;
+		}
+		valid &= ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID);
+		cfs_tnode_stat(n, &now);
+	}
 	owner = ((valid & FUSE_SET_ATTR_UID) && st->st_uid != now.st_uid) ||
 		((valid & FUSE_SET_ATTR_GID) && st->st_gid != now.st_gid);
 	mode = (valid & FUSE_SET_ATTR_MODE) && (st->st_mode & 07777) != (now.st_mode & 07777);
@@ -403,6 +424,7 @@ static void root_closing(struct cfs_node *node)
 
 	loop_del(cfs_session_loop(t->cs), &t->gone_id);
 	drop_gone(t);
+	scratch_drop_all(t->outside); /* of views/<name>/ */
 	for (size_t i = 0; i < PLACE_SLOTS; i++) {
 		while (t->places[i]) {
 			struct tree_place *tp = t->places[i];
