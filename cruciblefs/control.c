@@ -2,7 +2,8 @@
 /* Small files that act inside write(2), because shells ignore what close says.
  *
  * The offset of a write means nothing, O_TRUNC and O_APPEND are tolerated, blanks around a line are dropped, a write of
- * blanks alone does nothing, several lines act in order up to the first error, which is what write returns.
+ * blanks alone does nothing, several lines act in order up to the first error, which is what write returns. With
+ * CFS_DOCUMENT all lines of a write are one text, and act at once or not at all.
  *
  * Lists (CFS_LIST) are set as a whole: an open file gathers its lines; the first write replaces what was there (with
  * O_APPEND it begins from it), later ones add. A last line without its newline counts as a line, so that `printf A=1 >
@@ -39,11 +40,23 @@ static void trim(const char **p, size_t *len)
 		--*len;
 }
 
+/* With a NUL behind. */
+static char *memdup0(const char *p, size_t len)
+{
+	char *copy = malloc(len + 1);
+
+	if (copy) {
+		memcpy(copy, p, len);
+		copy[len] = '\0';
+	}
+	return copy;
+}
+
 /* -- lines that act ------------------------------------------------------------------------- */
 
-static int store_line(const struct cfs_about *a, const struct cfs_who *who, const char *line, size_t len, struct err *e)
+static int store_text(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e)
 {
-	char *copy = strndup(line, len);
+	char *copy = memdup0(text, len);
 	int r;
 
 	if (!copy)
@@ -55,6 +68,10 @@ static int store_line(const struct cfs_about *a, const struct cfs_who *who, cons
 
 static int act(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len, struct err *e)
 {
+	if (a->entry->flags & CFS_DOCUMENT) {
+		trim(&data, &len);
+		return len ? store_text(a, who, data, len, e) : 0;
+	}
 	for (const char *p = data, *end = data + len; p < end;) {
 		const char *nl = memchr(p, '\n', (size_t)(end - p));
 		const char *line = p;
@@ -65,7 +82,7 @@ static int act(const struct cfs_about *a, const struct cfs_who *who, const char 
 		trim(&line, &n);
 		if (!n)
 			continue;
-		r = store_line(a, who, line, n, e);
+		r = store_text(a, who, line, n, e);
 		if (r < 0)
 			return r;
 	}
@@ -211,6 +228,9 @@ static int list_write(struct control *c, const struct cfs_about *a, const struct
 
 static int check(const struct cfs_about *a, const char *data, size_t len, struct err *e)
 {
+	/* Of a document the words are the object's: they go into its own `error`. */
+	if (a->entry->flags & CFS_DOCUMENT)
+		return 0;
 	if (len > CFS_CONTROL_MAX)
 		return err_set(e, -EFBIG, "%s: a write of %zu bytes; at most %u", a->entry->name, len, CFS_CONTROL_MAX);
 	if (memchr(data, '\0', len))
@@ -280,7 +300,8 @@ static void control_release(struct cfs_handle *h)
 
 	/* A line that never got its newline and was not tried: now it must be one. What is wrong with it, `error` says.
 	 */
-	if (c->tail.len && !may_be_whole(a, &c->tail) && !(a->sbx && sandbox_gone(a->sbx)))
+	if (c->tail.len && !may_be_whole(a, &c->tail) && !(a->sbx && sandbox_gone(a->sbx)) &&
+	    cfs_may_use(a, &h->who, CFS_ACCESS_WRITE) == 0)
 		list_try(c, a, &h->who, c->list.len, true, &e);
 	list_end(c, a, &h->who);
 	free(c);
@@ -307,6 +328,7 @@ static int control_apply(const struct cfs_about *a, const struct cfs_who *who, c
 }
 
 static const struct cfs_node_ops control_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,

@@ -216,6 +216,7 @@ static void dir_release(struct cfs_handle *h)
 }
 
 static const struct cfs_node_ops dir_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.lookup = dir_lookup,
 	.getattr = cfs_tnode_getattr,

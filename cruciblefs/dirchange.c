@@ -81,7 +81,9 @@ void dir_mkdir(struct cfs_req *r, struct cfs_node *node, const char *name, mode_
 	} else if (of_table(d, name, who, &a, &hidden)) {
 		code = hidden && a.entry->dir ? show_again(&a) : -EEXIST;
 	} else {
-		code = t->mkdir ? t->mkdir(&d->about, name, who, &e) : -EPERM;
+		code = t->mkdir ? cfs_may(&d->about, who, t->make) : -EPERM;
+		if (!code)
+			code = t->mkdir(&d->about, name, who, &e);
 		if (!code)
 			code = cfs_resolve(&d->about, name, who, &a, &hidden);
 		if (!code && hidden)
@@ -111,9 +113,10 @@ static int remove_dir(struct cfs_req *r, struct cfs_tnode *d, const char *name)
 		return find_scratch(d, name) ? -ENOTDIR : code;
 	if (a.entry->kind->type != S_IFDIR)
 		return -ENOTDIR;
-	if (!a.entry->name && t->rmdir)
-		return t->rmdir(&a, cfs_req_who(r), &e);
-	return hide(t, &a);
+	if (a.entry->name || !t->rmdir)
+		return hide(t, &a);
+	code = cfs_may(&a, cfs_req_who(r), a.entry->op);
+	return code < 0 ? code : t->rmdir(&a, cfs_req_who(r), &e);
 }
 
 void dir_rmdir(struct cfs_req *r, struct cfs_node *node, const char *name)
@@ -155,9 +158,12 @@ static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name,
 		return -ENOENT;
 	if (!table_of(d)->scratch)
 		return -EPERM;
-	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, name, mode & ~cfs_req_umask(r), cfs_req_who(r),
-			   ret);
-	if (code == -EDQUOT) {
+	code = cfs_may(&d->about, cfs_req_who(r), table_of(d)->make);
+	if (code < 0)
+		return code;
+	code = scratch_new(cfs_req_session(r), d->about.view, d->about.place, d->ino, name, mode & ~cfs_req_umask(r),
+			   cfs_req_who(r), ret);
+	if (code == -EDQUOT && d->about.sbx) {
 		err_set(&e, code, "sandbox %s: %.64s: %u scratch files are there; remove some",
 			sandbox_name(d->about.sbx), name, SCRATCH_FILES);
 		cfs_fail(&d->about, cfs_req_who(r), &e);
@@ -168,15 +174,19 @@ static int new_scratch(struct cfs_req *r, struct cfs_tnode *d, const char *name,
 /* An entry that is created again, or was there all the time (two creators raced): opened as it would be. */
 static void create_entry(struct cfs_req *r, const struct cfs_about *a, bool hidden, int flags)
 {
+	unsigned access = cfs_wants_write(flags) ? CFS_ACCESS_WRITE : 0;
 	struct cfs_tnode *n = NULL;
 	struct cfs_handle *h = NULL;
 	unsigned open_flags = 0;
 	struct stat st;
-	int code = 0;
+	int code;
 
-	if (hidden)
+	if ((flags & O_ACCMODE) != O_WRONLY)
+		access |= CFS_ACCESS_READ;
+	code = cfs_may_use(a, cfs_req_who(r), access);
+	if (!code && hidden)
 		code = show_again(a);
-	else if (flags & O_EXCL)
+	else if (!code && (flags & O_EXCL))
 		code = -EEXIST;
 	if (!code && !a->entry->kind->writable)
 		code = a->entry->kind->type == S_IFDIR ? -EISDIR : -EPERM;
@@ -292,7 +302,9 @@ static int write_over(const struct cfs_about *to, const struct cfs_who *who, con
 
 	if (!kind->apply)
 		return -EPERM;
-	code = kind->apply(to, who, data, len, &e);
+	code = cfs_may_use(to, who, CFS_ACCESS_WRITE);
+	if (!code)
+		code = kind->apply(to, who, data, len, &e);
 	return code < 0 ? code : show_again(to);
 }
 
@@ -333,13 +345,18 @@ static int rename_control(struct cfs_req *r, struct cfs_tnode *d, const struct c
 
 	if (!from->entry->kind->apply || !table_of(d)->scratch || of_table(d, newname, cfs_req_who(r), &to, &hidden))
 		return -EPERM;
+	/* Its text is then to be had by another name. */
+	code = cfs_may_use(from, cfs_req_who(r), CFS_ACCESS_READ);
+	if (code < 0)
+		return code;
 	code = cfs_enter(from, &n);
 	if (code < 0)
 		return code;
 	s = find_scratch(d, newname);
 	if (s)
 		scratch_unlink(s);
-	code = scratch_new(cfs_req_session(r), d->about.place, d->ino, newname, from->entry->mode, &from->owner, &s);
+	code = scratch_new(cfs_req_session(r), d->about.view, d->about.place, d->ino, newname, from->entry->mode,
+			   &from->owner, &s);
 	if (!code) {
 		code = n->text ? scratch_fill(s, n->text->data, n->text->len) : 0;
 		if (!code)
@@ -366,8 +383,10 @@ static int rename_inside(struct cfs_req *r, struct cfs_tnode *d, const char *nam
 	code = find(r, d, name, &from);
 	if (code < 0)
 		return code;
-	if (!from.entry->name)
-		return t->rename ? t->rename(&from, newname, cfs_req_who(r), &e) : -EPERM;
+	if (!from.entry->name) {
+		code = t->rename ? cfs_may(&from, cfs_req_who(r), t->move) : -EPERM;
+		return code < 0 ? code : t->rename(&from, newname, cfs_req_who(r), &e);
+	}
 	return t->user_may_hide && strcmp(name, newname) != 0 ? rename_control(r, d, &from, newname) : -EPERM;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libfuse's table: each function finds the nodes and the handle of its request, checks names, and calls the node's own
+/* libfuse's table: each function has the nodes and the handle of its request found (begin.c) and calls the node's own
  * function; what a node has no function for is answered as node.h promises. ENOSYS is never answered: the kernel would
  * stop asking for every other node. */
 #include "cruciblefs/session_priv.h"
@@ -7,97 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
-
-#define NAME_MAX_BYTES 255u
-
-/* -- finding what a request is about ----------------------------------------------------------- */
-
-/* The request of node @ino, or NULL when it was answered already. */
-static struct cfs_req *begin(fuse_req_t fr, fuse_ino_t ino)
-{
-	struct cfs_session *cs = fuse_req_userdata(fr);
-	struct cfs_req *r = req_new(cs, fr);
-	struct cfs_node *n;
-
-	if (!r)
-		return NULL;
-	n = cfs_node_find(cs, ino);
-	if (!n) {
-		cfs_reply_err(r, -ESTALE);
-		req_leave(r);
-		return NULL;
-	}
-	r->node = cfs_node_ref(n);
-	return r;
-}
-
-static int name_code(const char *name)
-{
-	size_t len = strnlen(name, NAME_MAX_BYTES + 1);
-
-	if (len > NAME_MAX_BYTES)
-		return -ENAMETOOLONG;
-	if (!len || !strcmp(name, ".") || !strcmp(name, "..") || strchr(name, '/'))
-		return -EINVAL;
-	return 0;
-}
-
-static struct cfs_req *begin_name(fuse_req_t fr, fuse_ino_t ino, const char *name)
-{
-	struct cfs_req *r = begin(fr, ino);
-	int code = r ? name_code(name) : 0;
-
-	if (code < 0) {
-		cfs_reply_err(r, code);
-		req_leave(r);
-		return NULL;
-	}
-	return r;
-}
-
-/* With a second directory or node. */
-static struct cfs_req *begin_two(fuse_req_t fr, fuse_ino_t ino, const char *name, fuse_ino_t ino2, const char *name2)
-{
-	struct cfs_req *r = begin_name(fr, ino, name);
-	struct cfs_node *n2;
-	int code = 0;
-
-	if (!r)
-		return NULL;
-	n2 = cfs_node_find(r->cs, ino2);
-	if (!n2)
-		code = -ESTALE;
-	else if (name2)
-		code = name_code(name2);
-	if (!code && n2->ops != r->node->ops)
-		code = -EXDEV;
-	if (code < 0) {
-		cfs_reply_err(r, code);
-		req_leave(r);
-		return NULL;
-	}
-	r->node2 = cfs_node_ref(n2);
-	return r;
-}
-
-/* With the open file of @fh, which must be one of this node. */
-static struct cfs_req *begin_open(fuse_req_t fr, fuse_ino_t ino, uint64_t fh)
-{
-	struct cfs_req *r = begin(fr, ino);
-	struct cfs_handle *h;
-
-	if (!r)
-		return NULL;
-	h = handle_find(r->cs, fh);
-	if (!h || h->node != r->node) {
-		cfs_reply_err(r, -EBADF);
-		req_leave(r);
-		return NULL;
-	}
-	handle_pin(h);
-	r->h = h;
-	return r;
-}
 
 static void end(struct cfs_req *r, bool has_function, int code)
 {
@@ -110,7 +19,7 @@ static void end(struct cfs_req *r, bool has_function, int code)
 
 static void ll_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -134,7 +43,7 @@ static void ll_forget_multi(fuse_req_t fr, size_t count, struct fuse_forget_data
 
 static void ll_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -145,7 +54,7 @@ static void ll_mknod(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t 
 
 static void ll_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -156,7 +65,7 @@ static void ll_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t 
 
 static void ll_symlink(fuse_req_t fr, const char *target, fuse_ino_t parent, const char *name)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -167,7 +76,7 @@ static void ll_symlink(fuse_req_t fr, const char *target, fuse_ino_t parent, con
 
 static void ll_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -178,7 +87,7 @@ static void ll_unlink(fuse_req_t fr, fuse_ino_t parent, const char *name)
 
 static void ll_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -190,7 +99,7 @@ static void ll_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 static void ll_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_ino_t newparent, const char *newname,
 		      unsigned flags)
 {
-	struct cfs_req *r = begin_two(fr, parent, name, newparent, newname);
+	struct cfs_req *r = req_begin_two(fr, parent, name, newparent, newname);
 
 	if (!r)
 		return;
@@ -201,7 +110,7 @@ static void ll_rename(fuse_req_t fr, fuse_ino_t parent, const char *name, fuse_i
 
 static void ll_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
 {
-	struct cfs_req *r = begin_two(fr, newparent, newname, ino, NULL);
+	struct cfs_req *r = req_begin_two(fr, newparent, newname, ino, NULL);
 
 	if (!r)
 		return;
@@ -214,7 +123,7 @@ static void ll_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t newparent, const c
 
 static void ll_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = fi ? begin_open(fr, ino, fi->fh) : begin(fr, ino);
+	struct cfs_req *r = fi ? req_begin_open(fr, ino, fi->fh, CFS_ACCESS_LOOK) : req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -225,7 +134,8 @@ static void ll_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void ll_setattr(fuse_req_t fr, fuse_ino_t ino, struct stat *st, int valid, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = fi ? begin_open(fr, ino, fi->fh) : begin(fr, ino);
+	unsigned access = valid & FUSE_SET_ATTR_SIZE ? CFS_ACCESS_WRITE : CFS_ACCESS_LOOK;
+	struct cfs_req *r = fi ? req_begin_open(fr, ino, fi->fh, access) : req_begin(fr, ino, access);
 
 	if (!r)
 		return;
@@ -236,7 +146,7 @@ static void ll_setattr(fuse_req_t fr, fuse_ino_t ino, struct stat *st, int valid
 
 static void ll_readlink(fuse_req_t fr, fuse_ino_t ino)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -247,8 +157,8 @@ static void ll_readlink(fuse_req_t fr, fuse_ino_t ino)
 
 static void ll_statfs(fuse_req_t fr, fuse_ino_t ino)
 {
-	static const struct statvfs none = { .f_bsize = 4096, .f_frsize = 4096, .f_namemax = NAME_MAX_BYTES };
-	struct cfs_req *r = begin(fr, ino);
+	static const struct statvfs none = { .f_bsize = 4096, .f_frsize = 4096, .f_namemax = REQ_NAME_MAX };
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -261,7 +171,7 @@ static void ll_statfs(fuse_req_t fr, fuse_ino_t ino)
 
 static void ll_setxattr(fuse_req_t fr, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_WRITE);
 
 	if (!r)
 		return;
@@ -272,7 +182,7 @@ static void ll_setxattr(fuse_req_t fr, fuse_ino_t ino, const char *name, const c
 
 static void ll_getxattr(fuse_req_t fr, fuse_ino_t ino, const char *name, size_t size)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -283,7 +193,7 @@ static void ll_getxattr(fuse_req_t fr, fuse_ino_t ino, const char *name, size_t 
 
 static void ll_listxattr(fuse_req_t fr, fuse_ino_t ino, size_t size)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -296,7 +206,7 @@ static void ll_listxattr(fuse_req_t fr, fuse_ino_t ino, size_t size)
 
 static void ll_removexattr(fuse_req_t fr, fuse_ino_t ino, const char *name)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_WRITE);
 
 	if (!r)
 		return;
@@ -307,9 +217,17 @@ static void ll_removexattr(fuse_req_t fr, fuse_ino_t ino, const char *name)
 
 /* -- open files ---------------------------------------------------------------------------------- */
 
+/* What an open asks for. O_TRUNC changes, whatever it is opened for. */
+static unsigned access_of(int flags)
+{
+	unsigned access = (flags & O_ACCMODE) == O_WRONLY ? 0 : CFS_ACCESS_READ;
+
+	return (flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC) ? access : access | CFS_ACCESS_WRITE;
+}
+
 static void ll_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, access_of(fi->flags));
 
 	if (!r)
 		return;
@@ -320,7 +238,7 @@ static void ll_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void ll_create(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_name(fr, parent, name);
+	struct cfs_req *r = req_begin_name(fr, parent, name, CFS_ACCESS_NAMES);
 
 	if (!r)
 		return;
@@ -331,7 +249,7 @@ static void ll_create(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t
 
 static void ll_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_READ);
 
 	if (!r)
 		return;
@@ -345,7 +263,7 @@ static void ll_read(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, struc
 
 static void ll_write(fuse_req_t fr, fuse_ino_t ino, const char *data, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_WRITE);
 
 	if (!r)
 		return;
@@ -361,7 +279,7 @@ static void ll_write(fuse_req_t fr, fuse_ino_t ino, const char *data, size_t siz
 
 static void ll_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, 0);
 
 	if (!r)
 		return;
@@ -372,7 +290,7 @@ static void ll_flush(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void ll_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_release(fr, ino, fi->fh);
 
 	if (!r)
 		return;
@@ -382,7 +300,7 @@ static void ll_release(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void ll_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -393,7 +311,7 @@ static void ll_fsync(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_fi
 
 static void ll_fallocate(fuse_req_t fr, fuse_ino_t ino, int mode, off_t off, off_t len, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_WRITE);
 
 	if (!r)
 		return;
@@ -406,7 +324,7 @@ static void ll_fallocate(fuse_req_t fr, fuse_ino_t ino, int mode, off_t off, off
 
 static void ll_lseek(fuse_req_t fr, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_READ);
 
 	if (!r)
 		return;
@@ -419,7 +337,7 @@ static void ll_lseek(fuse_req_t fr, fuse_ino_t ino, off_t off, int whence, struc
 
 static void ll_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_LOOK);
 
 	if (!r) {
 		if (ph)
@@ -434,7 +352,7 @@ static void ll_poll(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi, st
 
 static void ll_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin(fr, ino);
+	struct cfs_req *r = req_begin(fr, ino, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;
@@ -445,7 +363,7 @@ static void ll_opendir(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 
 static void list(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off, uint64_t fh, bool plus)
 {
-	struct cfs_req *r = begin_open(fr, ino, fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fh, CFS_ACCESS_LOOK);
 	const struct cfs_node_ops *ops;
 
 	if (!r)
@@ -473,7 +391,7 @@ static void ll_readdirplus(fuse_req_t fr, fuse_ino_t ino, size_t size, off_t off
 
 static void ll_fsyncdir(fuse_req_t fr, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
-	struct cfs_req *r = begin_open(fr, ino, fi->fh);
+	struct cfs_req *r = req_begin_open(fr, ino, fi->fh, CFS_ACCESS_LOOK);
 
 	if (!r)
 		return;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "cruciblefs/tables.h"
+#include "policy/policy.h"
 
 /* -- the files of one command -------------------------------------------------------------------- */
 
@@ -91,7 +92,7 @@ static const struct cfs_entry exec_entries[] = {
 	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = cfs_bind_done, .show = cfs_show_record },
 	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
 	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .show = cfs_show_record },
-	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .show = show_status },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .show = show_status },
 };
 /* clang-format on */
 
@@ -143,15 +144,15 @@ static int store_slot_ctl(const struct cfs_about *a, const struct cfs_who *who, 
 /* An entry is a row. */
 /* clang-format off */
 static const struct cfs_entry slot_entries[] = {
-	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_slot, .show = cfs_show_command },
-	{ .name = "stdin", .kind = &cfs_kind_livein, .mode = 0600, .bind = bind_slot },
+	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .op = POLICY_EXEC, .arg = UPLOAD_CMD, .bind = bind_slot, .show = cfs_show_command },
+	{ .name = "stdin", .kind = &cfs_kind_livein, .mode = 0600, .flags = CFS_ALWAYS, .op = POLICY_EXEC, .bind = bind_slot },
 	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_slot, .stream = &cfs_output },
 	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_slot, .stream = &cfs_output },
 	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot_done, .show = cfs_show_record },
 	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
 	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_slot_wait, .show = cfs_show_record },
-	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot, .show = show_status },
-	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .bind = bind_slot, .show = show_slot_verbs, .store = store_slot_ctl },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .bind = bind_slot, .show = show_status },
+	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_EXEC, .bind = bind_slot, .show = show_slot_verbs, .store = store_slot_ctl },
 };
 /* clang-format on */
 
@@ -181,7 +182,9 @@ static const struct cfs_entry execs_entries[] = {
 	{ .name = "latest", .kind = &cfs_kind_link, .mode = 0777, .bind = bind_latest, .show = show_latest },
 };
 static const struct cfs_entry exec_dir = { .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_exec_table };
-static const struct cfs_entry slot_dir = { .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_slot_table };
+static const struct cfs_entry slot_dir = {
+	.kind = &cfs_kind_dir, .mode = 0700, .op = POLICY_EXEC, .dir = &cfs_slot_table
+};
 
 /* "17", as it is listed: no sign, no zeros in front. 0: not a number. */
 static uint64_t exec_number_of(const char *name)
@@ -271,5 +274,6 @@ const struct cfs_table cfs_execs_table = {
 	.stamp = execs_stamp,
 	.mkdir = execs_mkdir,
 	.rmdir = execs_rmdir,
+	.make = POLICY_EXEC,
 	.user_may_hide = true,
 };

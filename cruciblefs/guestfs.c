@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "cruciblefs/may.h"
+
 /* Every living one. A sandbox has one root node for each session: a second would make the kernel move the dentries of
  * the first. */
 static struct guestfs *all;
@@ -30,7 +32,7 @@ static int fs_new(struct cfs_session *cs, struct sandbox *s, struct guestfs **re
 	buf_init(&fs->msg, AG_PAYLOAD_MAX);
 	r = gtable_init(&fs->table);
 	if (r == 0)
-		r = cfs_node_init(cs, &fs->root.node, &guest_ops);
+		r = cfs_node_init(cs, &fs->root.node, &guest_ops, sandbox_owner(s).view);
 	if (r < 0) {
 		fs_free(fs);
 		return r;
@@ -76,7 +78,15 @@ static void guest_free(struct cfs_node *cn)
 	fs_free(fs);
 }
 
+/* Whatever it is: to ask the guest anything is an operation on its files. */
+static int guest_may(struct cfs_req *r, struct cfs_node *n, unsigned access)
+{
+	(void)access;
+	return cfs_may_sandbox(cfs_session_registry(n->session), gnode_of(n)->fs->s, cfs_req_who(r), POLICY_FILES);
+}
+
 const struct cfs_node_ops guest_ops = {
+	.may = guest_may,
 	.free = guest_free,
 	.lookup = guest_lookup,
 	.getattr = guest_getattr,

@@ -36,6 +36,9 @@
  * -ETIMEDOUT; -ESTALE a handle of a guest that has been restarted; -ENFILE too many nodes or open files; -EXDEV; -EIO
  * an answer that no honest agent gives.
  *
+ * Policies: everything needs `files`. A guest's nodes belong to the view of their sandbox's owner, so it is in that
+ * view that they are asked for.
+ *
  * Thread: the loop's. */
 #ifndef CRUCIBLE_GUESTFS_H
 #define CRUCIBLE_GUESTFS_H

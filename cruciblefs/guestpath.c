@@ -170,7 +170,7 @@ int gnode_take(struct gtable *t, struct gnode *dir, const char *name, const stru
 	if (!n)
 		return -ENOMEM;
 	n->name = strdup(name);
-	r = n->name ? cfs_node_init(dir->node.session, &n->node, ops) : -ENOMEM;
+	r = n->name ? cfs_node_init(dir->node.session, &n->node, ops, dir->node.view) : -ENOMEM;
 	if (r < 0) {
 		free(n->name);
 		free(n);

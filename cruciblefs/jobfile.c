@@ -97,10 +97,7 @@ static void job_write(struct cfs_req *r, struct cfs_node *node, struct cfs_handl
 		code = a->entry->begin(a, who, order, &job, &e);
 	free(order);
 	if (code < 0) {
-		if (a->entry->fail)
-			a->entry->fail(a, who, &e);
-		else
-			cfs_fail(a, who, &e);
+		cfs_fail(a, who, &e);
 		cfs_reply_err(r, code);
 	} else if (job) {
 		wait_for(r, h, job, size);
@@ -145,6 +142,7 @@ static int job_apply(const struct cfs_about *a, const struct cfs_who *who, const
 }
 
 static const struct cfs_node_ops job_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,

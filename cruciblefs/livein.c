@@ -152,6 +152,7 @@ static void livein_release(struct cfs_handle *h)
 }
 
 static const struct cfs_node_ops livein_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,

@@ -2,6 +2,7 @@
 /* run/<id>/net/. */
 #include "base/fd.h"
 #include "cruciblefs/tables.h"
+#include "policy/policy.h"
 
 static int show_allow(const struct cfs_about *a, struct buf *out)
 {
@@ -42,8 +43,8 @@ static const struct cfs_stream_ops log_stream = { .open = log_open, .size = log_
 
 /* clang-format off */
 static const struct cfs_entry net_entries[] = {
-	{ .name = "allow", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST | CFS_EDITED, .show = show_allow, .store = store_allow },
-	{ .name = "ports", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST | CFS_WHOLE, .show = show_ports, .store = store_ports },
+	{ .name = "allow", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST | CFS_EDITED, .op = POLICY_NETWORK, .show = show_allow, .store = store_allow },
+	{ .name = "ports", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST | CFS_WHOLE, .op = POLICY_NETWORK, .show = show_ports, .store = store_ports },
 	{ .name = "log.jsonl", .kind = &cfs_kind_stream, .mode = 0400, .stream = &log_stream },
 };
 /* clang-format on */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cruciblefs/session_priv.h"
+#include "cruciblefs/view.h"
 
 #include <assert.h>
 
 #define NODES_ALL 1048576u
 #define NODES_UID 65536u
 
-int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops)
+int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops, struct view *view)
 {
 	uint64_t id;
 	int r = idtable_add(&cs->nodes, n, cs->limits.nodes_all ? cs->limits.nodes_all : NODES_ALL, &id);
 
 	if (r < 0)
 		return r;
-	*n = (struct cfs_node){ .ops = ops, .session = cs, .id = id, .refs = 1 };
+	*n = (struct cfs_node){ .ops = ops, .session = cs, .id = id, .view = view_ref(view), .refs = 1 };
 	return 0;
 }
 
@@ -63,6 +64,7 @@ void node_reap(struct cfs_session *cs)
 	/* Freeing one may leave another unused (a child holds its parent): until none is left. */
 	while (cs->unused) {
 		struct cfs_node *n = cs->unused;
+		struct view *view = n->view;
 
 		cs->unused = n->next_unused;
 		n->listed = false;
@@ -70,6 +72,7 @@ void node_reap(struct cfs_session *cs)
 			continue;
 		idtable_del(&cs->nodes, n->id);
 		n->ops->free(n);
+		view_unref(view);
 	}
 }
 

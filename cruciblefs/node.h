@@ -16,6 +16,11 @@
  *index and a generation: an id of something that is gone is never taken for something else (ESTALE). Id 1 is the
  *root's.
  *
+ * A node belongs to the view through which it was found (view.h), or to the whole tree. Once the view has ended every
+ * request on its nodes is ESTALE but FORGET and RELEASE (begin.c), those that wait too. So that the kernel's caches
+ * cannot answer in our place, what is seen through a view has no page cache, and nothing of it may be remembered
+ * (request.c).
+ *
  * Thread: the loop's, for everything here. */
 #ifndef CRUCIBLE_NODE_H
 #define CRUCIBLE_NODE_H
@@ -27,6 +32,7 @@
 #include <sys/statvfs.h>
 #include <sys/types.h>
 
+struct view;
 struct waitq;
 struct cfs_session;
 struct cfs_req;	   /* session.h */
@@ -34,6 +40,12 @@ struct cfs_handle; /* session.h */
 struct cfs_node;
 
 #define cfs_container(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+/* What a request wants of a node. */
+#define CFS_ACCESS_LOOK	 1u /* names, attributes, listing, readiness */
+#define CFS_ACCESS_READ	 2u
+#define CFS_ACCESS_WRITE 4u
+#define CFS_ACCESS_NAMES 8u /* make, remove or rename something in the directory */
 
 /* What a node does. Any pointer may be NULL; then the session answers:
  *   lookup ENOENT (ENOTDIR on what is no directory), the operations that change a directory EPERM, open EPERM, opendir
@@ -47,6 +59,11 @@ struct cfs_node;
  * most 255 bytes (the session checks that). Nodes and handles given as arguments live at least until the function
  * returns; a parked request holds its nodes and its handle until it is answered. */
 struct cfs_node_ops {
+	/* Does a policy forbid the request's caller @access (CFS_ACCESS_…)? 0 or -errno, which is then the answer.
+	 * Asked before any function but release and flush, so also under open descriptors. NULL: nothing is forbidden.
+	 */
+	int (*may)(struct cfs_req *r, struct cfs_node *n, unsigned access);
+
 	/* Both counts have become 0, or the session ends (the root's comes last): free the struct around @n. Called
 	 * from the loop, never inside another function of this table. */
 	void (*free)(struct cfs_node *n);
@@ -113,16 +130,18 @@ struct cfs_node_ops {
 struct cfs_node {
 	const struct cfs_node_ops *ops;
 	struct cfs_session *session;
-	uint64_t id;	  /* what the kernel calls it */
-	uint64_t lookups; /* times the kernel was told and has not forgotten */
-	unsigned refs;	  /* ours */
-	uid_t uid;	  /* node.c: whom it is counted for while lookups > 0 */
-	bool listed;	  /* node.c: among the unused */
+	uint64_t id;	   /* what the kernel calls it */
+	struct view *view; /* through which it is seen, a reference; NULL: the whole tree */
+	uint64_t lookups;  /* times the kernel was told and has not forgotten */
+	unsigned refs;	   /* ours */
+	uid_t uid;	   /* node.c: whom it is counted for while lookups > 0 */
+	bool listed;	   /* node.c: among the unused */
 	struct cfs_node *next_unused;
 };
 
-/* Give @n an id; lookups 0, refs 1. Errors: -ENOMEM, -ENFILE (too many nodes); @n is then as before. */
-int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops);
+/* Give @n an id; lookups 0, refs 1. It takes a reference of @view (NULL: the whole tree), which goes after ops->free().
+ * Errors: -ENOMEM, -ENFILE (too many nodes); @n is then as before. */
+int cfs_node_init(struct cfs_session *cs, struct cfs_node *n, const struct cfs_node_ops *ops, struct view *view);
 struct cfs_node *cfs_node_ref(struct cfs_node *n);
 struct cfs_node *cfs_node_unref(struct cfs_node *n); /* NULL is fine; returns NULL; may call ops->free */
 /* The node of @id, borrowed; NULL when there is none (any more). */

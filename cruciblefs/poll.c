@@ -7,24 +7,42 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include "cruciblefs/view.h"
+
 struct cfs_pollstate {
 	struct cfs_handle *h;
 	struct fuse_pollhandle *ph; /* NULL: told, and not asked since */
-	struct waiter w;
+	struct waiter w;	    /* on the file's queue */
+	struct waiter view_w;	    /* on the view's */
 };
+
+/* Told once: who still waits asks again and brings a new handle. */
+static void tell(struct cfs_pollstate *p)
+{
+	struct fuse_pollhandle *ph = p->ph;
+
+	p->ph = NULL;
+	waitq_del(&p->w);
+	waitq_del(&p->view_w);
+	fuse_lowlevel_notify_poll(ph);
+	fuse_pollhandle_destroy(ph);
+}
 
 static void on_wake(struct waiter *w)
 {
 	struct cfs_pollstate *p = cfs_container(w, struct cfs_pollstate, w);
-	struct fuse_pollhandle *ph = p->ph;
 
-	if (!p->h->node->ops->poll(p->h))
-		return;
-	/* Told once: who still waits asks again and brings a new handle. */
-	p->ph = NULL;
-	waitq_del(w);
-	fuse_lowlevel_notify_poll(ph);
-	fuse_pollhandle_destroy(ph);
+	if (p->h->node->ops->poll(p->h))
+		tell(p);
+}
+
+/* Who asks again is answered ESTALE, which poll(2) calls POLLERR. */
+static void on_view_wake(struct waiter *w)
+{
+	struct cfs_pollstate *p = cfs_container(w, struct cfs_pollstate, view_w);
+
+	if (node_is_stale(p->h->node))
+		tell(p);
 }
 
 static int keep(struct cfs_handle *h, struct fuse_pollhandle *ph)
@@ -38,6 +56,7 @@ static int keep(struct cfs_handle *h, struct fuse_pollhandle *ph)
 			return -ENOMEM;
 		p->h = h;
 		p->w.fn = on_wake;
+		p->view_w.fn = on_view_wake;
 		h->poll = p;
 	}
 	if (p->ph)
@@ -45,6 +64,8 @@ static int keep(struct cfs_handle *h, struct fuse_pollhandle *ph)
 	p->ph = ph;
 	if (q && !p->w.q)
 		waitq_add(q, &p->w);
+	if (h->node->view && !p->view_w.q)
+		waitq_add(view_waitq(h->node->view), &p->view_w);
 	return 0;
 }
 
@@ -70,6 +91,7 @@ void poll_forget(struct cfs_handle *h)
 	if (!p)
 		return;
 	waitq_del(&p->w);
+	waitq_del(&p->view_w);
 	if (p->ph)
 		fuse_pollhandle_destroy(p->ph);
 	free(p);

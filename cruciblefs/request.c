@@ -5,7 +5,8 @@
  *  1. It is answered once: every answer goes through answer_begins(), which says no the second time.
  *  2. Its memory goes when it is answered and no function of its own is on the stack (depth 0): at the end of the
  * answer for one that waited, in req_leave() else.
- *  3. It holds references of its nodes and a pin on its handle, so a raced FORGET or RELEASE cannot pull them away.
+ *  3. One that waits when its view ends is answered ESTALE, whatever else wakes it.
+ *  4. It holds references of its nodes and a pin on its handle, so a raced FORGET or RELEASE cannot pull them away.
  *
  * Interrupts: libfuse calls on_interrupt() with the request's lock held, from inside another request's processing (or
  * from inside fuse_req_interrupt_func() when the interrupt came first). Answering there is a use-after-free in libfuse,
@@ -16,6 +17,8 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "cruciblefs/view.h"
 
 #define PARKED_UID 2048u
 #define PARKED_ALL 16384u
@@ -114,10 +117,25 @@ static void interrupts_later(void *arg)
 	req_run_interrupts(cs);
 }
 
+static void end_parked(struct cfs_req *r, int code);
+
+/* The view's queue: it wakes at each change of the view, also where it lives on. */
+static void on_view_wake(struct waiter *w)
+{
+	struct cfs_req *r = cfs_container(w, struct cfs_req, view_w);
+
+	if (r->depth == 0 && node_is_stale(r->node))
+		end_parked(r, -ESTALE);
+}
+
 static void on_wake(struct waiter *w)
 {
 	struct cfs_req *r = cfs_container(w, struct cfs_req, w);
 
+	if (node_is_stale(r->node)) {
+		end_parked(r, -ESTALE);
+		return;
+	}
 	r->depth++;
 	r->again(r, r->arg);
 	req_leave(r);
@@ -169,6 +187,10 @@ int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel
 		r->w.fn = on_wake;
 		waitq_add(q, &r->w);
 	}
+	if (r->node->view && !r->view_w.q) {
+		r->view_w.fn = on_view_wake;
+		waitq_add(view_waitq(r->node->view), &r->view_w);
+	}
 	fuse_req_interrupt_func(r->fr, on_interrupt, r);
 	if (cs->interrupts && !cs->in_batch && !cs->intr_id)
 		loop_defer(cs->loop, interrupts_later, cs, &cs->intr_id);
@@ -190,6 +212,7 @@ static void unpark(struct cfs_req *r)
 	*(r->prev ? &r->prev->next : &cs->parked_first) = r->next;
 	*(r->next ? &r->next->prev : &cs->parked_last) = r->prev;
 	waitq_del(&r->w);
+	waitq_del(&r->view_w);
 	loop_del(cs->loop, &r->grace_id);
 	cs->nparked--;
 	uid_count_get(cs, r->who.uid)->parked--; /* counted before, so it is there */
@@ -197,7 +220,7 @@ static void unpark(struct cfs_req *r)
 }
 
 /* End a parked request from outside: its owner forgets it, then it is answered. */
-static void cancel(struct cfs_req *r, int code)
+static void end_parked(struct cfs_req *r, int code)
 {
 	assert(r->depth == 0); /* it waits */
 	r->depth = 1;
@@ -213,7 +236,7 @@ static void grace_over(void *arg)
 	struct cfs_req *r = arg;
 
 	r->grace_id = 0;
-	cancel(r, -EINTR);
+	end_parked(r, -EINTR);
 }
 
 static void interrupt(struct cfs_req *r)
@@ -224,7 +247,7 @@ static void interrupt(struct cfs_req *r)
 		return; /* interrupted before */
 	/* Without memory for a timer at once is the right time. */
 	if (now_ns() >= r->grace_until_ns || loop_timer(l, r->grace_until_ns, grace_over, r, &r->grace_id) < 0)
-		cancel(r, -EINTR);
+		end_parked(r, -EINTR);
 }
 
 void req_run_interrupts(struct cfs_session *cs)
@@ -245,7 +268,8 @@ void req_run_interrupts(struct cfs_session *cs)
 void req_cancel_all(struct cfs_session *cs, int code)
 {
 	while (cs->parked_first)
-		cancel(cs->parked_first, code); /* NOLINT(clang-analyzer-unix.Malloc): cancelled ones are taken out */
+		end_parked(cs->parked_first,
+			   code); /* NOLINT(clang-analyzer-unix.Malloc): cancelled ones are taken out */
 }
 
 /* -- answers -------------------------------------------------------------------------------- */
@@ -267,6 +291,9 @@ static void answer_ends(struct cfs_req *r)
 
 void cfs_reply_err(struct cfs_req *r, int code)
 {
+	/* The end of its view stops a machine: to whoever waits for that, it is the end of the view all the same. */
+	if (r->parked && node_is_stale(r->node))
+		code = -ESTALE;
 	if (!answer_begins(r))
 		return;
 	fuse_reply_err(r->fr, -code);
@@ -280,8 +307,8 @@ static struct fuse_entry_param entry_of(const struct cfs_node *n, const struct s
 		.ino = n->id,
 		.generation = 1,
 		.attr = *st,
-		.entry_timeout = entry_timeout,
-		.attr_timeout = attr_timeout,
+		.entry_timeout = n->view ? 0 : entry_timeout,
+		.attr_timeout = n->view ? 0 : attr_timeout,
 	};
 }
 
@@ -307,7 +334,7 @@ void cfs_reply_attr(struct cfs_req *r, const struct stat *st, double timeout)
 {
 	if (!answer_begins(r))
 		return;
-	fuse_reply_attr(r->fr, st, timeout);
+	fuse_reply_attr(r->fr, st, r->node->view ? 0 : timeout);
 	answer_ends(r);
 }
 
@@ -384,6 +411,9 @@ void cfs_reply_xattr(struct cfs_req *r, const void *value, size_t len, size_t si
 
 static struct fuse_file_info file_info_of(const struct cfs_handle *h, unsigned open_flags)
 {
+	/* The end of a view, and a policy that became narrower, hold for what is open: each read must come here. */
+	if (h->node->view)
+		open_flags = (open_flags | CFS_OPEN_DIRECT) & ~CFS_OPEN_KEEP;
 	return (struct fuse_file_info){
 		.fh = h->fh,
 		.flags = h->flags,

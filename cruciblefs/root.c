@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "cruciblefs/tables.h"
 #include "cruciblefs/tree_priv.h"
+#include "policy/policy.h"
 
 uint64_t cfs_fd_size(int fd)
 {
@@ -83,7 +84,7 @@ static int store_default(const struct cfs_about *a, const struct cfs_who *who, c
 
 /* clang-format off */
 #define DEFAULT(file, attr) \
-	{ .name = (file), .kind = &cfs_kind_control, .mode = 0644, .arg = (attr), .show = show_default, .store = store_default }
+	{ .name = (file), .kind = &cfs_kind_control, .mode = 0644, .flags = CFS_ALWAYS, .op = POLICY_ADMIN, .arg = (attr), .show = show_default, .store = store_default }
 static const struct cfs_entry defaults_entries[] = {
 	DEFAULT("from", ATTR_FROM),
 	DEFAULT("vcpus", ATTR_VCPUS),
@@ -115,7 +116,7 @@ static int show_profile(const struct cfs_about *a, struct buf *out)
 }
 
 static const struct cfs_entry profile_entries[] = {
-	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_profile },
+	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .show = show_profile },
 };
 
 static const struct cfs_table profile_table = {
@@ -186,28 +187,39 @@ static const struct cfs_table profiles_table = {
 
 /* -- the root --------------------------------------------------------------------------------------------- */
 
-/* An entry is a row. */
+/* An entry is a row. These are in the whole tree and in each view. */
 /* clang-format off */
+#define SHARED_ENTRIES \
+	{ .name = "README.md", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .show = show_readme }, \
+	{ .name = "version", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .show = show_version }, \
+	{ .name = "health.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .show = show_health }, \
+	{ .name = "metrics", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_metrics }, \
+	{ .name = "events.jsonl", .kind = &cfs_kind_stream, .mode = 0444, .flags = CFS_PER_CALLER, .stream = &events_stream }, \
+	{ .name = "defaults", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &defaults_table }, \
+	{ .name = "profiles", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &profiles_table }, \
+	{ .name = "run", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_run_table }, \
+	{ .name = "snapshots", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_snapshots_table }, \
+	{ .name = "logs", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_logs_table }, \
+	{ .name = "policy.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER | CFS_ALWAYS, .show = show_policy }
+
 static const struct cfs_entry root_entries[] = {
-	{ .name = "README.md", .kind = &cfs_kind_text, .mode = 0444, .show = show_readme },
-	{ .name = "version", .kind = &cfs_kind_text, .mode = 0444, .show = show_version },
-	{ .name = "health.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_health },
-	{ .name = "metrics", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_metrics },
-	{ .name = "events.jsonl", .kind = &cfs_kind_stream, .mode = 0444, .flags = CFS_PER_CALLER, .stream = &events_stream },
-	{ .name = "defaults", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &defaults_table },
-	{ .name = "profiles", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &profiles_table },
-	{ .name = "run", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_run_table },
-	{ .name = "snapshots", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_snapshots_table },
+	SHARED_ENTRIES,
 	{ .name = "store", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_store_table },
-	{ .name = "logs", .kind = &cfs_kind_dir, .mode = 0755, .flags = CFS_LASTING, .dir = &cfs_logs_table },
-	{ .name = "policy.json", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_PER_CALLER, .show = show_policy },
+	{ .name = "views", .kind = &cfs_kind_dir, .mode = 01777, .flags = CFS_LASTING, .dir = &cfs_views_table },
 };
+static const struct cfs_entry view_root_entries[] = { SHARED_ENTRIES };
 /* clang-format on */
 
 const struct cfs_table cfs_root_table = {
 	.path = "",
 	.entries = root_entries,
 	.count = ARRAY_LEN(root_entries),
+};
+
+const struct cfs_table cfs_view_root_table = {
+	.path = "views/<name>/tree",
+	.entries = view_root_entries,
+	.count = ARRAY_LEN(view_root_entries),
 };
 
 const struct cfs_entry cfs_root_entry = {

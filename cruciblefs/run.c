@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/fd.h"
 #include "cruciblefs/guestfs.h"
+#include "cruciblefs/may.h"
 #include "cruciblefs/snapshot.h"
 #include "cruciblefs/tables.h"
 
@@ -132,9 +133,14 @@ static void guest_lookup(struct cfs_req *r, const struct cfs_about *a, uint64_t 
 {
 	struct cfs_node *n;
 	struct stat st;
-	int code = guestfs_root(cfs_req_session(r), a->sbx, &n, &st);
+	int code = cfs_may(a, cfs_req_who(r), POLICY_FILES);
 
 	(void)ino;
+	if (code < 0) {
+		cfs_reply_err(r, code);
+		return;
+	}
+	code = guestfs_root(cfs_req_session(r), a->sbx, &n, &st);
 	if (code < 0) {
 		cfs_reply_err(r, code);
 		return;
@@ -149,7 +155,7 @@ const struct cfs_kind cfs_kind_guest = { .name = "guest", .type = S_IFDIR, .look
 
 /* clang-format off */
 #define LIMIT(file, attr) \
-	{ .name = (file), .kind = &cfs_kind_control, .mode = 0600, .arg = (attr), .show = show_attr, .store = store_attr }
+	{ .name = (file), .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_CREATE, .arg = (attr), .show = show_attr, .store = store_attr }
 static const struct cfs_entry limits_entries[] = {
 	LIMIT("vcpus", ATTR_VCPUS),
 	LIMIT("memory_mib", ATTR_MEMORY_MIB),
@@ -177,26 +183,26 @@ const struct cfs_table cfs_limits_table = {
 /* An entry is a row. */
 /* clang-format off */
 static const struct cfs_entry sandbox_entries[] = {
-	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_CMD, .bind = bind_latest, .show = cfs_show_command },
-	{ .name = "stdin", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_STDIN },
+	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .op = POLICY_EXEC, .arg = UPLOAD_CMD, .bind = bind_latest, .show = cfs_show_command },
+	{ .name = "stdin", .kind = &cfs_kind_upload, .mode = 0600, .flags = CFS_ALWAYS, .op = POLICY_EXEC, .arg = UPLOAD_STDIN },
 	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_latest, .stream = &cfs_output },
 	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_latest, .stream = &cfs_output },
 	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_latest_done, .show = cfs_show_record },
-	{ .name = "status", .kind = &cfs_kind_text, .mode = 0444, .show = show_status },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .show = show_status },
 	{ .name = "wait", .kind = &cfs_kind_link, .mode = 0777, .show = cfs_show_wait_link },
 	{ .name = ".wait", .kind = &cfs_kind_wait, .mode = 0400, .flags = CFS_UNLISTED, .bind = bind_wait, .show = cfs_show_record },
-	{ .name = "error", .kind = &cfs_kind_text, .mode = 0400, .show = show_error },
-	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .show = show_verbs, .store = store_ctl },
+	{ .name = "error", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .show = show_error },
+	{ .name = "ctl", .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_EXEC, .show = show_verbs, .store = store_ctl },
 	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0400, .show = show_info },
-	{ .name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .show = show_uuid },
-	{ .name = "from", .kind = &cfs_kind_control, .mode = 0600, .arg = ATTR_FROM, .show = show_attr, .store = store_attr },
+	{ .name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .show = show_uuid },
+	{ .name = "from", .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_CREATE, .arg = ATTR_FROM, .show = show_attr, .store = store_attr },
 	{ .name = "limits", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_limits_table },
-	{ .name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .arg = ATTR_ENV, .show = show_attr, .store = store_attr },
+	{ .name = "env", .kind = &cfs_kind_control, .mode = 0600, .flags = CFS_LIST, .op = POLICY_CREATE, .arg = ATTR_ENV, .show = show_attr, .store = store_attr },
 	{ .name = "net", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_net_table },
 	{ .name = "exec", .kind = &cfs_kind_dir, .mode = 0700, .dir = &cfs_execs_table },
-	{ .name = "lease", .kind = &cfs_kind_lease, .mode = 0600 },
-	{ .name = "import", .kind = &cfs_kind_upload, .mode = 0600, .arg = UPLOAD_IMPORT },
-	{ .name = "snapshot", .kind = &cfs_kind_job, .mode = 0600, .show = show_snapshot, .begin = begin_snapshot },
+	{ .name = "lease", .kind = &cfs_kind_lease, .mode = 0600, .flags = CFS_ALWAYS, .op = POLICY_DELETE },
+	{ .name = "import", .kind = &cfs_kind_upload, .mode = 0600, .flags = CFS_ALWAYS, .op = POLICY_FILES, .arg = UPLOAD_IMPORT },
+	{ .name = "snapshot", .kind = &cfs_kind_job, .mode = 0600, .op = POLICY_SNAPSHOT, .show = show_snapshot, .begin = begin_snapshot },
 	{ .name = "snapshots", .kind = &cfs_kind_dir, .mode = 0500, .dir = &cfs_taken_table },
 	{ .name = "inherited", .kind = &cfs_kind_dir, .mode = 0500, .dir = &cfs_inherited_table },
 	{ .name = "fs", .kind = &cfs_kind_link, .mode = 0777, .show = show_fs_link },
@@ -227,7 +233,9 @@ const struct cfs_table cfs_sandbox_table = {
 
 /* -- run/ ------------------------------------------------------------------------------------------------ */
 
-static const struct cfs_entry sandbox_dir = { .kind = &cfs_kind_dir, .mode = 0755, .dir = &cfs_sandbox_table };
+static const struct cfs_entry sandbox_dir = {
+	.kind = &cfs_kind_dir, .mode = 0755, .op = POLICY_DELETE, .dir = &cfs_sandbox_table
+};
 
 static void about_sandbox(struct cfs_about *c, struct sandbox *s)
 {
@@ -297,4 +305,6 @@ const struct cfs_table cfs_run_table = {
 	.mkdir = run_mkdir,
 	.rmdir = run_rmdir,
 	.rename = run_rename,
+	.make = POLICY_CREATE,
+	.move = POLICY_CREATE,
 };

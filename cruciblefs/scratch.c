@@ -88,8 +88,8 @@ void scratch_stat(const struct scratch *s, struct stat *st)
 	};
 }
 
-int scratch_new(struct cfs_session *cs, struct cfs_place *p, uint64_t dir_ino, const char *name, mode_t mode,
-		const struct cfs_who *who, struct scratch **ret)
+int scratch_new(struct cfs_session *cs, struct view *view, struct cfs_place *p, uint64_t dir_ino, const char *name,
+		mode_t mode, const struct cfs_who *who, struct scratch **ret)
 {
 	static uint64_t count;
 	struct scratch *s;
@@ -102,7 +102,7 @@ int scratch_new(struct cfs_session *cs, struct cfs_place *p, uint64_t dir_ino, c
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
-	r = cfs_node_init(cs, &s->node, &scratch_ops);
+	r = cfs_node_init(cs, &s->node, &scratch_ops, view);
 	if (r < 0) {
 		free(s);
 		return r;
@@ -148,6 +148,15 @@ void scratch_rename(struct scratch *s, uint64_t dir_ino, const char *name)
 	s->dir_ino = dir_ino;
 	s->ctime = wall();
 	s->place->serial++;
+}
+
+void scratch_drop_dir(struct cfs_place *p, uint64_t dir_ino)
+{
+	for (struct scratch *s = p->scratch, *next; s; s = next) {
+		next = s->next;
+		if (s->dir_ino == dir_ino)
+			scratch_unlink(s);
+	}
 }
 
 void scratch_drop_all(struct cfs_place *p)
@@ -290,7 +299,7 @@ static void scratch_write(struct cfs_req *r, struct cfs_node *n, struct cfs_hand
 	int code = put(s, data, size, off);
 
 	(void)h;
-	if (code == -EDQUOT && !sandbox_gone(s->place->sbx)) {
+	if (code == -EDQUOT && s->place->sbx && !sandbox_gone(s->place->sbx)) {
 		err_set(&e, code, "sandbox %s: %.64s: scratch files hold at most %u bytes together",
 			sandbox_name(s->place->sbx), s->name, CFS_SCRATCH_MAX);
 		sandbox_fail(s->place->sbx, cfs_req_who(r), &e);

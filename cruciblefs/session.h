@@ -5,8 +5,8 @@
  *   received -> ops function (node.h) -> answered inside it                                  done
  *                                     -> cfs_park() -> @again on each wake -> answered       done
  *                                                   -> an event of your own -> answered      done
- *                                                   -> interrupted, or the session stops:
- *                                                      @cancel, then EINTR (ENOTCONN)        done
+ *                                                   -> interrupted, or the session stops, or its view ends:
+ *                                                      @cancel, then EINTR (ENOTCONN, ESTALE) done
  * An answer (cfs_reply_…) ends the request, unparks it and frees what belongs to it; the pointer is dead once the
  * function that answers returns to the loop. Inside one ops, @again or @cancel function a second answer is ignored.
  * After @cancel the request will be answered by the session (unless @cancel did), so forget the pointer there: that is
@@ -93,9 +93,10 @@ typedef void cfs_cancel_fn(struct cfs_req *r, void *arg);
 /* Keep the request open after the function returns.
  * @q, @again: after each wake of @q (from the loop) @again looks whether the request can be answered now, and answers
  * or leaves it. Both NULL: an event of the caller's own will answer.
- * @cancel: the caller was interrupted, or the session stops: forget the request (a short count may be answered here).
- * May be NULL. May be called again for a parked request: replaces queue and functions. Errors (the request is then not
- * parked and still needs its answer): -EDQUOT too many of this uid or in all; -ENOTCONN the session stops. */
+ * @cancel: the caller was interrupted, the session stops, or the view ends: forget the request (a short count may be
+ * answered here). May be NULL. May be called again for a parked request: replaces queue and functions. Errors (the
+ * request is then not parked and still needs its answer): -EDQUOT too many of this uid or in all; -ENOTCONN the session
+ * stops. */
 int cfs_park(struct cfs_req *r, struct waitq *q, cfs_again_fn *again, cfs_cancel_fn *cancel, void *arg);
 /* After cfs_park(): an interrupt is carried out no earlier than @ms from now. For what normally takes no time: every
  * signal that a program handles (SIGCHLD of a shell, SIGURG of Go, timers) interrupts, and EINTR of a stat(2) is what
@@ -106,7 +107,7 @@ void cfs_park_grace(struct cfs_req *r, unsigned ms);
 
 void cfs_reply_err(struct cfs_req *r, int code);
 /* A name leads to @n: counts one lookup of it (taken back when the caller has gone). Timeouts in seconds: 0 unless the
- * answer can never change.
+ * answer can never change; of what is seen through a view they are 0 always, for the view can end.
  * @st->st_ino is what users see. The caller's own reference of @n stays the caller's. */
 void cfs_reply_entry(struct cfs_req *r, struct cfs_node *n, const struct stat *st, double entry_timeout,
 		     double attr_timeout);
@@ -139,7 +140,7 @@ int cfs_handle_open(struct cfs_req *r, struct cfs_handle *h, struct cfs_node *n,
  * ops->release. */
 void cfs_handle_close(struct cfs_session *cs, struct cfs_handle *h);
 
-#define CFS_OPEN_DIRECT	 1u /* reads and writes come here one by one, no page cache */
+#define CFS_OPEN_DIRECT	 1u /* reads and writes come here one by one, no page cache; through a view always */
 #define CFS_OPEN_KEEP	 2u /* what the page cache holds of this node is still right */
 #define CFS_OPEN_NONSEEK 8u
 /* Hand @h out; when the caller has gone meanwhile, @h is released. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Innards of the FUSE session, shared by session.c (life and loop), dispatch.c (libfuse's table), request.c (waiting,
- * answers), handle.c (open handles, limits of each uid), poll.c, dirbuf.c and node.c. */
+ * answers), begin.c (what a request is about, who may), handle.c (open handles, limits of each uid), poll.c, dirbuf.c
+ * and node.c. */
 #ifndef CRUCIBLE_SESSION_PRIV_H
 #define CRUCIBLE_SESSION_PRIV_H
 
@@ -62,6 +63,7 @@ struct cfs_req {
 	uint64_t grace_until_ns; /* an interrupt is not carried out before; 0: at once */
 	loop_id grace_id;	 /* running since the interrupt */
 	struct waiter w;
+	struct waiter view_w;	     /* on the view's queue, while parked */
 	struct cfs_req *prev, *next; /* of the parked */
 	void *data;
 };
@@ -73,6 +75,19 @@ void req_run_interrupts(struct cfs_session *cs);
 void req_cancel_all(struct cfs_session *cs, int code);
 int req_answer_buf(struct cfs_req *r, const void *data, size_t len); /* 0, or it did not arrive */
 void req_answer_poll(struct cfs_req *r, unsigned ready);
+
+#define REQ_NAME_MAX 255u /* bytes */
+
+/* -- begin.c: the request of node @ino for @access (CFS_ACCESS_…), or NULL when it was answered already */
+struct cfs_req *req_begin(fuse_req_t fr, fuse_ino_t ino, unsigned access);
+struct cfs_req *req_begin_name(fuse_req_t fr, fuse_ino_t ino, const char *name, unsigned access);
+/* With a second directory or node; @name2 NULL: none. */
+struct cfs_req *req_begin_two(fuse_req_t fr, fuse_ino_t ino, const char *name, fuse_ino_t ino2, const char *name2);
+/* With the open file of @fh, which must be one of this node. @access 0: no policy is asked. */
+struct cfs_req *req_begin_open(fuse_req_t fr, fuse_ino_t ino, uint64_t fh, unsigned access);
+/* To close it: always. */
+struct cfs_req *req_begin_release(fuse_req_t fr, fuse_ino_t ino, uint64_t fh);
+bool node_is_stale(const struct cfs_node *n); /* its view has ended */
 
 /* -- handle.c */
 struct cfs_handle *handle_find(struct cfs_session *cs, uint64_t fh);

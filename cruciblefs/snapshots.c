@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "cruciblefs/snapshot.h"
 #include "cruciblefs/tables.h"
+#include "policy/policy.h"
 
 /* A file of a snapshot knows it by uuid: a name can be used again. */
 static struct snapshot *snap_of(const struct cfs_about *a)
@@ -117,7 +118,7 @@ static int store_verify(const struct cfs_about *a, const struct cfs_who *who, co
 	(void)text;
 	(void)len;
 	if (r < 0)
-		fail(a, who, e);
+		cfs_fail(a, who, e);
 	return r;
 }
 
@@ -136,7 +137,7 @@ static int store_diff(const struct cfs_about *a, const struct cfs_who *who, cons
 	(void)text;
 	(void)len;
 	if (r < 0)
-		fail(a, who, e);
+		cfs_fail(a, who, e);
 	return r;
 }
 
@@ -206,15 +207,15 @@ static const struct cfs_table forks_table = {
 /* clang-format off */
 static const struct cfs_entry snapshot_entries[] = {
 	{ .name = "info.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_snapshot, .show = show_info },
-	{ .name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_snapshot, .show = show_uuid },
+	{ .name = "uuid", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .bind = bind_snapshot, .show = show_uuid },
 	{ .name = "parent", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_snapshot, .show = show_parent },
-	{ .name = "status", .kind = &cfs_kind_text, .mode = 0444, .bind = bind_snapshot, .show = show_status },
-	{ .name = "error", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_snapshot, .show = show_error },
-	{ .name = "fork", .kind = &cfs_kind_job, .mode = 0600, .bind = bind_snapshot, .show = show_batch, .begin = begin_fork, .fail = fail },
+	{ .name = "status", .kind = &cfs_kind_text, .mode = 0444, .flags = CFS_ALWAYS, .bind = bind_snapshot, .show = show_status },
+	{ .name = "error", .kind = &cfs_kind_text, .mode = 0400, .flags = CFS_ALWAYS, .bind = bind_snapshot, .show = show_error },
+	{ .name = "fork", .kind = &cfs_kind_job, .mode = 0600, .op = POLICY_FORK, .bind = bind_snapshot, .show = show_batch, .begin = begin_fork, .fail = fail },
 	{ .name = "forks", .kind = &cfs_kind_dir, .mode = 0500, .bind = bind_snapshot, .dir = &forks_table },
-	{ .name = "diff", .kind = &cfs_kind_control, .mode = 0600, .bind = bind_snapshot, .show = show_diff, .store = store_diff },
+	{ .name = "diff", .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_READ, .bind = bind_snapshot, .show = show_diff, .store = store_diff, .fail = fail },
 	{ .name = "diff.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_diff, .show = show_diff_json },
-	{ .name = "verify", .kind = &cfs_kind_control, .mode = 0600, .bind = bind_snapshot, .show = show_verify, .store = store_verify },
+	{ .name = "verify", .kind = &cfs_kind_control, .mode = 0600, .op = POLICY_READ, .bind = bind_snapshot, .show = show_verify, .store = store_verify, .fail = fail },
 };
 /* clang-format on */
 
@@ -227,7 +228,9 @@ static const struct cfs_table snapshot_table = {
 
 /* -- snapshots/ --------------------------------------------------------------------------------------------- */
 
-static const struct cfs_entry snapshot_dir = { .kind = &cfs_kind_dir, .mode = 0755, .dir = &snapshot_table };
+static const struct cfs_entry snapshot_dir = {
+	.kind = &cfs_kind_dir, .mode = 0755, .op = POLICY_DELETE, .dir = &snapshot_table
+};
 
 static void about_snapshot(struct cfs_about *c, struct snapshot *p)
 {
@@ -440,11 +443,14 @@ static int store_start(const struct cfs_about *a, const struct cfs_who *who, con
 	return registry_store_start(cfs_tree_registry(a->tree), a->entry->name, who, e);
 }
 
+/* An entry is a row. */
+/* clang-format off */
 static const struct cfs_entry store_entries[] = {
 	{ .name = "stat.json", .kind = &cfs_kind_text, .mode = 0444, .show = show_stat },
-	{ .name = "gc", .kind = &cfs_kind_control, .mode = 0644, .show = show_outcome, .store = store_start },
-	{ .name = "verify", .kind = &cfs_kind_control, .mode = 0644, .show = show_outcome, .store = store_start },
+	{ .name = "gc", .kind = &cfs_kind_control, .mode = 0644, .op = POLICY_ADMIN, .show = show_outcome, .store = store_start },
+	{ .name = "verify", .kind = &cfs_kind_control, .mode = 0644, .op = POLICY_ADMIN, .show = show_outcome, .store = store_start },
 };
+/* clang-format on */
 
 const struct cfs_table cfs_store_table = {
 	.path = "store",

@@ -16,6 +16,9 @@
  *  3. st_ino is a hash of the object's uuid and the place in the tables: the same over lookups and restarts.
  *  4. mtime: cfs_place remembers a hash of each file's content; the time moves when the hash does.
  *
+ * What is seen through a view (view.h) has nodes and numbers of its own, and no cache. What policies permit is asked
+ * for each request, by what the row says.
+ *
  * Names that were unlinked ("hidden"), scratch files and those hashes are kept in a struct cfs_place, one for each
  * sandbox. */
 #ifndef CRUCIBLE_TABLE_H
@@ -71,6 +74,9 @@ extern const struct cfs_kind cfs_kind_guest;   /* run.c: `.fs`, handed over to g
 #define CFS_LASTING \
 	8u /* a directory that is there as long as the mount and never changes owner: the kernel may remember it */
 
+#define CFS_ALWAYS   64u  /* may be read whatever a policy says; all else needs POLICY_READ */
+#define CFS_DOCUMENT 128u /* control: a write is one document of several lines */
+
 #define CFS_WHOLE 16u /* a list of which nothing acts when a line of it is wrong */
 #define CFS_EDITED                                                                                                   \
 	(CFS_WHOLE | 32u) /* the same; lines may begin with '+' or '-': if the first does, they change what is there \
@@ -90,20 +96,27 @@ struct cfs_entry {
 	mode_t mode; /* permission bits */
 	unsigned flags;
 	int arg; /* for the functions */
+	/* enum policy_op: what writing needs; of an entry that stands for objects: what removing one needs. 0: of what
+	 * can be written POLICY_ADMIN, else nothing. */
+	unsigned op;
 	/* Append the text (with its newline) to @out. -ENOENT: the file does not exist now. Others become the error of
 	 * the look-up. */
 	int (*show)(const struct cfs_about *a, struct buf *out);
-	/* Act on one line, or (CFS_LIST) set the whole list. @text is followed by a NUL. The words go into @e and, by
-	 * the domain, into `error`. */
+	/* Act on one line, or (CFS_LIST) set the whole list, or (CFS_DOCUMENT) take the document. @text is followed by
+	 * a NUL. The words go into @e and, by the domain, into `error`. */
 	int (*store)(const struct cfs_about *a, const struct cfs_who *who, const char *text, size_t len, struct err *e);
 	/* Called before anything else at a look-up and for a listing: may choose a->bound and a->changed_ns. -ENOENT:
 	 * not there, not listed. */
 	int (*bind)(struct cfs_about *a);
 	/* Begin what takes a while. @order is trimmed, not empty. The words of a failure go into @e, and from there
-	 * into `error` by fail() (NULL: the sandbox's). */
+	 * into `error`. */
 	int (*begin)(const struct cfs_about *a, const struct cfs_who *who, const char *order, struct snapshot_job **ret,
 		     struct err *e);
+	/* Write the words of @e into the object's `error`. NULL: into the sandbox's, if there is one. */
 	void (*fail)(const struct cfs_about *a, const struct cfs_who *who, struct err *e);
+	/* Directories: give it to somebody else; sets *ret to whose it is now. NULL: EPERM. */
+	int (*chown)(const struct cfs_about *a, uid_t uid, gid_t gid, const struct cfs_who *who, struct cfs_who *ret,
+		     struct err *e);
 	const struct cfs_stream_ops *stream;
 	const struct cfs_table *dir; /* directories: what is in it */
 };
@@ -124,6 +137,8 @@ struct cfs_table {
 	int (*mkdir)(const struct cfs_about *dir, const char *name, const struct cfs_who *who, struct err *e);
 	int (*rmdir)(const struct cfs_about *child, const struct cfs_who *who, struct err *e);
 	int (*rename)(const struct cfs_about *child, const char *to, const struct cfs_who *who, struct err *e);
+	/* enum policy_op, 0: nothing. What mkdir and new scratch files need; what renaming a child needs. */
+	unsigned make, move;
 	bool user_may_hide; /* unlink and rmdir hide entries until they are created again */
 	bool scratch;	    /* scratch files may be made */
 };
@@ -214,7 +229,14 @@ static inline bool cfs_wants_write(int flags)
 	return (flags & O_ACCMODE) != O_RDONLY;
 }
 
-/* Words that no domain function wrote: into the sandbox's `error`, if there is one. Returns e->code. */
+/* Words that no domain function wrote: into the `error` of the file's object, if it has one. Returns e->code. */
 int cfs_fail(const struct cfs_about *a, const struct cfs_who *who, struct err *e);
+
+/* -- policies (tablemay.c). A refusal is -EPERM, with words in the `error` of the file's object, or -ESTALE: the view
+ * has ended. */
+
+int cfs_may(const struct cfs_about *a, const struct cfs_who *who, unsigned op); /* do @op; 0: nothing is asked */
+int cfs_may_use(const struct cfs_about *a, const struct cfs_who *who, unsigned access); /* CFS_ACCESS_… */
+int cfs_tnode_may(struct cfs_req *r, struct cfs_node *n, unsigned access);		/* node ops of every kind */
 
 #endif

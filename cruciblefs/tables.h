@@ -6,6 +6,8 @@
 #include "cruciblefs/table.h"
 
 extern const struct cfs_table cfs_root_table;	   /* root.c: / */
+extern const struct cfs_table cfs_view_root_table; /* root.c: views/<name>/tree/ */
+extern const struct cfs_table cfs_views_table;	   /* views.c: views/ */
 extern const struct cfs_table cfs_run_table;	   /* run.c: run/ */
 extern const struct cfs_table cfs_sandbox_table;   /* run.c: run/<id>/ */
 extern const struct cfs_table cfs_limits_table;	   /* run.c: run/<id>/limits/ */

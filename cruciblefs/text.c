@@ -116,6 +116,7 @@ static void text_release(struct cfs_handle *h)
 }
 
 static const struct cfs_node_ops text_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,
@@ -150,6 +151,7 @@ static void link_readlink(struct cfs_req *r, struct cfs_node *node)
 }
 
 static const struct cfs_node_ops link_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,

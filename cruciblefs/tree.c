@@ -9,6 +9,7 @@
 #include "cruciblefs/root.h"
 #include "cruciblefs/scratch.h"
 #include "cruciblefs/tree_priv.h"
+#include "cruciblefs/view.h"
 
 #define BLOCK 512
 
@@ -100,8 +101,9 @@ uint64_t cfs_about_ino(const struct cfs_about *a)
 	char n[24];
 
 	snprintf(n, sizeof(n), "%" PRIu64, a->exec);
+	/* Without a view the list ends before its uuid. */
 	return cfs_ino(a->sbx ? sandbox_uuid(a->sbx) : "", a->in ? a->in->path : "",
-		       a->entry->name ? a->entry->name : "", a->name, n, NULL);
+		       a->entry->name ? a->entry->name : "", a->name, n, a->view ? view_uuid(a->view) : NULL, NULL);
 }
 
 const struct cfs_entry *cfs_entry_of(const struct cfs_table *t, const char *name)
@@ -164,7 +166,9 @@ int cfs_resolve(const struct cfs_about *dir, const char *name, const struct cfs_
 
 int cfs_fail(const struct cfs_about *a, const struct cfs_who *who, struct err *e)
 {
-	if (a->sbx && !sandbox_gone(a->sbx))
+	if (a->entry->fail)
+		a->entry->fail(a, who, e);
+	else if (a->sbx && !sandbox_gone(a->sbx))
 		sandbox_fail(a->sbx, who, e);
 	return e->code;
 }
@@ -182,8 +186,8 @@ static struct cfs_tnode *find_current(const struct cfs_about *a, uint64_t ino)
 
 	/* One that was forgotten in this very batch lies there until the batch's end, without an id: it cannot be told
 	 * again. */
-	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.bound != a->bound ||
-		     n->about.viewer.uid != a->viewer.uid))
+	while (n && (!n->node.id || n->ino != ino || n->about.place != a->place || n->about.view != a->view ||
+		     n->about.bound != a->bound || n->about.viewer.uid != a->viewer.uid))
 		n = n->next;
 	return n;
 }
@@ -216,7 +220,7 @@ int cfs_tnode_new(const struct cfs_about *a, uint64_t ino, struct cfs_text *text
 
 	if (!n)
 		return -ENOMEM;
-	r = cfs_node_init(a->tree->cs, &n->node, a->entry->kind->ops);
+	r = cfs_node_init(a->tree->cs, &n->node, a->entry->kind->ops, a->view);
 	if (r < 0) {
 		free(n);
 		return r;
@@ -356,16 +360,35 @@ void cfs_tnode_getattr(struct cfs_req *r, struct cfs_node *node, struct cfs_hand
 	cfs_reply_attr(r, &st, attr_timeout(n));
 }
 
+static int give(struct cfs_req *r, struct cfs_tnode *n, uid_t uid, gid_t gid)
+{
+	struct err e = { 0 };
+
+	return n->about.entry->chown(&n->about, uid, gid, cfs_req_who(r), &n->about.owner, &e);
+}
+
 /* What chmod, touch, cp -p, install -m, rsync --inplace and `> file` ask for. Times, modes and lengths are accepted and
- * stay what they are, so that these tools work on files that can be written; nothing gets another owner. */
+ * stay what they are, so that these tools work on files that can be written; nothing gets another owner, but what says
+ * how (.chown). */
 void cfs_tnode_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_handle *h, const struct stat *st, int valid)
 {
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	const struct cfs_kind *kind = n->about.entry->kind;
 	struct stat now;
 	bool owner, mode;
+	int code;
 
 	cfs_tnode_stat(n, &now);
+	if ((valid & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) && n->about.entry->chown) {
+		code = give(r, n, valid & FUSE_SET_ATTR_UID ? st->st_uid : now.st_uid,
+			    valid & FUSE_SET_ATTR_GID ? st->st_gid : now.st_gid);
+		if (code < 0) {
+			cfs_reply_err(r, code);
+			return;
+		}
+		valid &= ~(FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID);
+		cfs_tnode_stat(n, &now);
+	}
 	owner = ((valid & FUSE_SET_ATTR_UID) && st->st_uid != now.st_uid) ||
 		((valid & FUSE_SET_ATTR_GID) && st->st_gid != now.st_gid);
 	mode = (valid & FUSE_SET_ATTR_MODE) && (st->st_mode & 07777) != (now.st_mode & 07777);
@@ -401,6 +424,7 @@ static void root_closing(struct cfs_node *node)
 
 	loop_del(cfs_session_loop(t->cs), &t->gone_id);
 	drop_gone(t);
+	scratch_drop_all(t->outside); /* of views/<name>/ */
 	for (size_t i = 0; i < PLACE_SLOTS; i++) {
 		while (t->places[i]) {
 			struct tree_place *tp = t->places[i];

@@ -115,15 +115,24 @@ static void upload_setattr(struct cfs_req *r, struct cfs_node *node, struct cfs_
 		cfs_tnode_setattr(r, node, h, st, valid);
 }
 
+/* What was written while it was permitted must be so still: a command takes effect here. (Of a view that has ended this
+ * says ESTALE.) */
+static bool takes_effect(const struct cfs_handle *h)
+{
+	const struct cfs_about *a = &cfs_tnode_of(h->node)->about;
+
+	return !cfs_session_freeing(h->node->session) && !sandbox_gone(a->sbx) &&
+	       cfs_may_use(a, &h->who, CFS_ACCESS_WRITE) == 0;
+}
+
 static void upload_release(struct cfs_handle *h)
 {
 	struct upload_file *f = cfs_container(h, struct upload_file, h);
-	const struct cfs_about *a = &cfs_tnode_of(h->node)->about;
 
-	if (f->u && (cfs_session_freeing(h->node->session) || sandbox_gone(a->sbx)))
-		upload_abort(f->u);
-	else if (f->u)
+	if (f->u && takes_effect(h))
 		upload_commit(f->u);
+	else
+		upload_abort(f->u);
 	free(f);
 }
 
@@ -144,6 +153,7 @@ static int upload_apply(const struct cfs_about *a, const struct cfs_who *who, co
 }
 
 static const struct cfs_node_ops upload_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = upload_setattr,

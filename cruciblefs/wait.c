@@ -207,6 +207,7 @@ static void wait_lookup(struct cfs_req *r, const struct cfs_about *asked, uint64
 }
 
 static const struct cfs_node_ops wait_ops = {
+	.may = cfs_tnode_may,
 	.free = cfs_tnode_free,
 	.getattr = cfs_tnode_getattr,
 	.setattr = cfs_tnode_setattr,

@@ -30,7 +30,7 @@ assert_eq "$(find "$STORE/sandboxes" -mindepth 1 -maxdepth 1 | grep -cvE '/[0-9a
 assert_eq "$(find "$STORE/sandboxes" -mindepth 2 -maxdepth 2 -name sandbox.json | wc -l)" 13 # machines of the pool have none
 assert_eq "$(find "$DIR" -mindepth 1 -maxdepth 1 ! -name mnt ! -name store ! -name 'daemon.log' ! -name ready ! -name crucible.conf)" "" \
 	"what appeared beside the mount"
-assert_eq "$(find "$STORE" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" "blocks boot disks logs profiles run sandboxes snapshots snapstore state " "the store"
+assert_eq "$(find "$STORE" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort | tr '\n' ' ')" "blocks boot disks logs profiles run sandboxes snapshots snapstore state views " "the store"
 
 # Renaming: the same rules, the uuid stays, what is written afterwards carries both.
 uuid=$(json_of "$(cat "$RUN/a/info.json")" uuid)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Everyday tools on the FUSE layer alone: the tree over a made-up domain (tests/unit/fakefs.c), commands run by this host's shell. No guest, so it
-# takes seconds; what a guest adds is asserted in the other scripts. Needs root.
+# takes seconds; what a guest adds is asserted in the other scripts. Needs root. 16_view_tools.sh does the same through a view, bound elsewhere ($through_view).
 set -Eeuo pipefail
 
 if [ -z "${CRUCIBLE_TEST_DIR-}" ]; then
@@ -28,9 +28,17 @@ export PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$mnt" "$tmp"
 chmod 755 "$CRUCIBLE_TEST_DIR" "$mnt"
 "$CRUCIBLE_BUILD/unit/fakefs" "$mnt" &
-trap 'cd /; umount -l "$mnt" 2>/dev/null || :; wait' EXIT
+trap 'cd /; umount -l "$tmp/view" "$mnt" 2>/dev/null || :; wait' EXIT
 until [ -e "$mnt/version" ]; do sleep 0.02; done
-cd "$mnt/run"
+if [ -n "${through_view-}" ]; then
+	mkdir "$mnt/views/v" "$tmp/view"
+	echo '{}' >"$mnt/views/v/policy"
+	mount --bind "$mnt/views/v/tree" "$tmp/view"
+	chmod 755 "$tmp"
+	cd "$tmp/view/run"
+else
+	cd "$mnt/run"
+fi
 
 fault() {
 	echo "FAULT: $*"

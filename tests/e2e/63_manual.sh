@@ -20,6 +20,8 @@ run b true
 take b s2 # of a fork: there is something to compare it with
 wait_stored s2
 compare s2
+mkdir "$MNT/views/v"
+echo '{}' >"$MNT/views/v/policy"
 "$PYTHON" -IS "$E2E/manual.py" tree "$TOP/docs/man/cruciblefs.8" "$MNT" a slot b || fail "cruciblefs(8) and the tree differ"
 stop_daemon
 

@@ -11,6 +11,7 @@ import re
 import sys
 
 UNLISTED = ("run/ID/.wait", "run/ID/.fs", "run/ID/exec/N/.wait", "run/ID/exec/SLOT/.wait")
+AGAIN = "views/NAME/tree/"  # the same files once more
 
 
 def read(path):
@@ -40,6 +41,7 @@ def general(path, sandbox, slot, fork):
         (r"^run/ID/snapshots/[^/]+", "run/ID/snapshots/NAME"),
         (r"^run/ID/inherited/\d+\.out$", "run/ID/inherited/N.out"),
         (r"^snapshots/[^/]+", "snapshots/ID"),
+        (r"^views/[^/]+", "views/NAME"),
         (r"^snapshots/ID/forks/[^/]+", "snapshots/ID/forks/NAME"),
         (rf"^run/ID/exec/{slot}(?=/|$)", "run/ID/exec/SLOT"),
         (r"^run/ID/exec/\d+(?=/|$)", "run/ID/exec/N"),
@@ -54,6 +56,9 @@ def general(path, sandbox, slot, fork):
 def live(mount, sandbox, slot, fork):
     found = {}
     for top, dirs, files in os.walk(mount):
+        if general(os.path.relpath(top, mount), sandbox, slot, fork) + "/" == AGAIN:
+            dirs.clear()
+            continue
         for name in dirs + files:
             path = os.path.join(top, name)
             st = os.lstat(path)

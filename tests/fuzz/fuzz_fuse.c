@@ -41,7 +41,10 @@ static const char *const names[] = { "run",	    "a",
 				     "defaults",    "logs",
 				     "by-name",	    "00000000-0000-4000-8000-000000000001.jsonl",
 				     "profiles",    "base",
-				     "info.json",   "README.md" };
+				     "info.json",   "README.md",
+				     "views",	    "v",
+				     "tree",	    "policy",
+				     "ttl",	    "policy.json" };
 
 static const uint8_t opcodes[] = { FUSE_LOOKUP,	     FUSE_FORGET,      FUSE_GETATTR,  FUSE_SETATTR,	FUSE_READLINK,
 				   FUSE_SYMLINK,     FUSE_MKNOD,       FUSE_MKDIR,    FUSE_UNLINK,	FUSE_RMDIR,
@@ -293,15 +296,38 @@ static size_t body_of(struct harness *h, uint32_t opcode, char *body)
 	return n;
 }
 
+static void view_moves(struct harness *h, uint8_t what)
+{
+	static const struct cfs_who root;
+	static const char policy[] = "{\"operations\":[\"create\",\"read\"]}";
+	struct view *v = registry_find_view(h->reg, "v");
+
+	if (!v)
+		fake_view(h->reg, "v", "{}");
+	else if (what % 4 == 0)
+		fake_view_expire(v);
+	else if (what % 4 == 1)
+		view_ttl_store(v, "60", 2, &root, NULL);
+	else if (what % 4 == 2)
+		view_policy_store(v, policy, sizeof(policy) - 1, &root, NULL);
+	else
+		registry_remove_view(h->reg, v, &root, NULL);
+}
+
 /* What happens on the other side. */
 static void domain_moves(struct harness *h)
 {
 	static const struct cfs_who root;
 	uint8_t what = byte(&h->in), which = byte(&h->in);
-	struct sandbox *s = registry_find(h->reg, which & 1 ? "b" : "a");
+	struct sandbox *s =
+		registry_find(h->reg, which & 2 ? registry_find_view(h->reg, "v") : NULL, which & 1 ? "b" : "a");
 	struct execution *x = s ? sandbox_exec_next(s, NULL) : NULL;
 	const char *slot = s ? slot_next(s, NULL) : NULL;
 
+	if (what >= 200) {
+		view_moves(h, what);
+		return;
+	}
 	while (x && which-- > 128 && sandbox_exec_next(s, x))
 		x = sandbox_exec_next(s, x);
 	if (!s)
@@ -357,6 +383,7 @@ static void start(struct harness *h)
 	run(h);
 	learn(h->nodes, &h->nnodes, FUSE_ROOT_ID);
 	fake_sandbox(h->reg, "a", 0);
+	fake_view(h->reg, "v", "{}");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -405,6 +432,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	cfs_session_free(h.cs);
 	must(fake_uploads(h.reg) == 0);
 	fake_registry_free(h.reg);
+	must(fake_views_alive() == 0);
 	loop_free(h.loop);
 	close(h.fd);
 	return 0;

@@ -121,6 +121,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	snprintf(s->name, sizeof(s->name), "%s", name);
 	snprintf(s->uuid, sizeof(s->uuid), "00000000-0000-4000-8000-%012u", ++r->serial);
 	s->owner = *who;
+	view_ref(who->view);
 	s->created_ns = s->changed_ns = wall_ns();
 	waitq_init(&s->waitq, r->loop);
 	snprintf(s->from, sizeof(s->from), "profile:base");
@@ -133,6 +134,7 @@ int registry_create(struct registry *r, const char *name, const struct cfs_who *
 	snprintf(s->log->uuid, sizeof(s->log->uuid), "%s", s->uuid);
 	snprintf(s->log->name, sizeof(s->log->name), "%s", name);
 	s->log->owner = who->uid;
+	snprintf(s->log->view, sizeof(s->log->view), "%s", who->view ? view_uuid(who->view) : "");
 	s->log->changed_ns = s->created_ns;
 	s->log->fd = memfd_create("log", MFD_CLOEXEC);
 	dprintf(s->log->fd, "{\"event\":\"created\"}\n");
@@ -157,13 +159,6 @@ struct sandbox *fake_sandbox(struct registry *r, const char *name, uid_t uid)
 	return s;
 }
 
-int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e)
-{
-	(void)e;
-	registry_destroy(r, s, who, "rmdir");
-	return 0;
-}
-
 void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *why)
 {
 	(void)who, (void)why;
@@ -176,6 +171,15 @@ void registry_destroy(struct registry *r, struct sandbox *s, const struct cfs_wh
 	fake_kill_all(s);
 	waitq_wake(&s->waitq);
 	sandbox_unref(s);
+}
+
+int registry_remove(struct registry *r, struct sandbox *s, const struct cfs_who *who, struct err *e)
+{
+	int code = registry_may(r, who, POLICY_DELETE, e);
+
+	if (!code)
+		registry_destroy(r, s, who, "rmdir");
+	return code;
 }
 
 int registry_rename(struct registry *r, struct sandbox *s, const char *to, const struct cfs_who *who, struct err *e)
@@ -208,12 +212,51 @@ struct registry *fake_registry_free(struct registry *r)
 		close(l->fd);
 		free(l);
 	}
+	fake_views_free(r);
 	close(r->events_all);
 	for (size_t i = 0; i < r->nevents_of; i++)
 		close(r->events_of[i].fd);
 	waitq_fini(&r->journal_waitq);
 	free(r);
 	return NULL;
+}
+
+/* -- views: fake_view.c has the objects ---------------------------------------------------------- */
+
+int registry_create_view(struct registry *r, const char *name, const struct cfs_who *who, struct view **ret,
+			 struct err *e)
+{
+	int code = registry_may(r, who, POLICY_ADMIN, e);
+
+	if (!code)
+		code = cfs_name_check(name);
+	if (!code && registry_find_view(r, name))
+		code = -EEXIST;
+	if (code < 0)
+		return err_set(e, code, "views/%s: %s", name, strerror(-code));
+	*ret = fake_view_new(r, r->loop, name, NULL);
+	return 0;
+}
+
+int registry_remove_view(struct registry *r, struct view *v, const struct cfs_who *who, struct err *e)
+{
+	struct sandbox *s;
+	struct snapshot *p;
+	int code = registry_may(r, who, POLICY_ADMIN, e);
+
+	if (code < 0)
+		return code;
+	while ((s = registry_next(r, v, NULL)))
+		registry_destroy(r, s, who, "view");
+	while ((p = registry_next_snapshot(r, v, NULL)))
+		snapshot_destroy(p, who);
+	fake_view_remove(v);
+	return 0;
+}
+
+struct view *fake_view(struct registry *r, const char *name, const char *policy)
+{
+	return fake_view_new(r, r->loop, name, policy);
 }
 
 /* -- one sandbox -------------------------------------------------------------------------------------- */
@@ -247,6 +290,7 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	buf_fini(&s->ctl);
 	buf_fini(&s->std_in);
 	waitq_fini(&s->waitq);
+	view_unref(s->owner.view);
 	free(s);
 	return NULL;
 }
@@ -540,7 +584,8 @@ void journal_each_log(struct registry *r, const struct cfs_who *who,
 {
 	(void)who;
 	for (struct log *l = r->logs; l; l = l->next)
-		if (!fn(arg, l->uuid, l->owner, l->name, l->changed_ns))
+		if ((!who || !who->view || !strcmp(l->view, view_uuid(who->view))) &&
+		    !fn(arg, l->uuid, l->owner, l->name, l->changed_ns))
 			return;
 }
 
@@ -558,6 +603,8 @@ int registry_metrics(struct registry *r, const struct cfs_who *who, struct buf *
 int registry_policy_json(struct registry *r, const struct cfs_who *who, struct buf *out)
 {
 	(void)r;
+	if (who->view)
+		return buf_addf(out, "{\"uid\":%u,\"view\":\"%s\"}\n", who->uid, view_name(who->view));
 	return buf_addf(out, "{\"uid\":%u}\n", who->uid);
 }
 

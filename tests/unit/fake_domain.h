@@ -6,6 +6,7 @@
 #define CRUCIBLE_TESTS_FAKE_DOMAIN_H
 
 #include "cruciblefs/snapshot.h"
+#include "fake_view.h"
 
 struct registry *fake_registry_new(struct loop *l);
 struct registry *fake_registry_free(struct registry *r);
@@ -39,6 +40,8 @@ void fake_jobs_wait(struct registry *r, bool on);
 void fake_jobs_end(struct registry *r, int code); /* all that wait */
 unsigned fake_jobs(struct registry *r);		  /* that somebody holds */
 void fake_inherits(struct sandbox *s, uint64_t n);
+
+struct view *fake_view(struct registry *r, const char *name, const char *policy); /* fake_view_new() */
 
 /* A line of net/log.jsonl. */
 void fake_net_log(struct sandbox *s, const char *line);

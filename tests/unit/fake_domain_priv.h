@@ -34,6 +34,7 @@ struct log {
 	struct log *next;
 	char uuid[40], name[CFS_NAME_MAX + 1];
 	uid_t owner;
+	char view[40]; /* its uuid, or "" */
 	uint64_t changed_ns;
 	int fd;
 };

@@ -202,6 +202,23 @@ struct sandbox *sandbox_unref(struct sandbox *s)
 	return NULL;
 }
 
+const char *sandbox_name(const struct sandbox *s)
+{
+	(void)s;
+	return "g";
+}
+
+const char *sandbox_error(const struct sandbox *s)
+{
+	return s->error;
+}
+
+void sandbox_fail(struct sandbox *s, const struct cfs_who *who, const struct err *e)
+{
+	(void)who;
+	snprintf(s->error, sizeof(s->error), "%s", e->msg);
+}
+
 bool sandbox_gone(const struct sandbox *s)
 {
 	return s->gone;

@@ -21,6 +21,7 @@ struct sandbox { /* the fake guest */
 	uint64_t epoch;
 	unsigned refs;
 	bool gone;
+	char error[320];
 	bool hung; /* requests stay unanswered */
 	fake_twist_fn *twist;
 	void *twist_arg;

@@ -154,6 +154,7 @@ struct snapshot *snapshot_unref(struct snapshot *p)
 		return NULL;
 	buf_fini(&p->batch);
 	waitq_fini(&p->waitq);
+	view_unref(p->owner.view);
 	free(p);
 	return NULL;
 }
@@ -232,13 +233,6 @@ struct sandbox *snapshot_next_fork(struct snapshot *p, struct sandbox *after)
 	return NULL;
 }
 
-int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e)
-{
-	(void)e;
-	snapshot_destroy(p, who);
-	return 0;
-}
-
 void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 {
 	struct snapshot **at = &p->r->snapshots;
@@ -252,6 +246,15 @@ void snapshot_destroy(struct snapshot *p, const struct cfs_who *who)
 	p->gone = true;
 	changed(p);
 	snapshot_unref(p);
+}
+
+int snapshot_remove(struct snapshot *p, const struct cfs_who *who, struct err *e)
+{
+	int code = registry_may(p->r, who, POLICY_DELETE, e);
+
+	if (!code)
+		snapshot_destroy(p, who);
+	return code;
 }
 
 void fake_snapshots_free(struct registry *r)
@@ -275,7 +278,7 @@ struct snapshot *fake_snapshot(struct registry *r, const char *name, struct sand
 
 	p->r = r;
 	p->refs = 1;
-	p->owner = (struct cfs_who){ .uid = uid, .gid = uid };
+	p->owner = (struct cfs_who){ .uid = uid, .gid = uid, .view = s ? view_ref(s->owner.view) : NULL };
 	p->status = SNAPSHOT_READY;
 	p->created_ns = p->changed_ns = wall_ns();
 	snprintf(p->name, sizeof(p->name), "%s", name);

@@ -6,6 +6,7 @@
 
 #include "fusewire.h"
 #include "fake_guest.h"
+#include "fake_view.h"
 
 extern struct fw *gw;		  /* the wire */
 extern struct sandbox *g, *other; /* the guests */
