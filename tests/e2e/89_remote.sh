@@ -8,7 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$E2E/lib_remote.sh"
 
-start_daemon
+start_daemon --set max_sandboxes_per_uid=5
 remote_world
 R=$DIR/r W=$DIR/w # work, and wait: a mount of its own
 sshfs_mount "$R"
@@ -17,7 +17,7 @@ export CRUCIBLE_MOUNT=$R
 crucible() { bounded "$CRUCIBLE" "$@"; }
 holds() { grep -q -- "$2" "$1"; } # FILE REGEX
 is_gone() { [ ! -e "$RUN/$1" ]; }
-grep -qF -- "sshfs -o $REMOTE_OPTIONS host:/crucible /crucible" "$TOP/docs/REMOTE.md" || fail "docs/REMOTE.md names other options than are tested here"
+grep -qF -- "sshfs -o ${REMOTE_OPTIONS%,no_contain_symlinks},no_contain_symlinks host:/crucible /crucible" "$TOP/docs/REMOTE.md" || fail "docs/REMOTE.md names other options than are tested here"
 
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
@@ -86,14 +86,16 @@ assert_eq "$(ls "$RUN")" a "what is left of run"
 # -- words for what was refused -------------------------------------------------------------------------------------------------
 
 assert_match "$(crucible snapshot create nobody x 2>&1)" 'no sandbox "nobody"'
-mkdir "$R/run/limit"
+for i in 1 2 3 4; do mkdir "$R/run/limit$i"; done
+assert_fails mkdir "$R/run/limit5"
+assert_match "$(crucible sandbox create 2>&1)" 'was refused: a limit'
 assert_fails bash -c "echo nonsense >$R/run/a/ctl"
 assert_match "$(cat "$R/run/a/error")" '"nonsense" is no verb'
 assert_fails mkdir "$R/run/a"
 assert_fails mkdir "$R/run/.x"
 assert_errno EACCES write "$R/run/a/stdout" x WRONLY
 assert_errno ENOENT read "$R/run/a/result.json"
-rmdir "$R/run/limit"
+rmdir "$R"/run/limit[1-4]
 
 # -- an agent's server ------------------------------------------------------------------------------------------------------------
 
@@ -106,8 +108,8 @@ ask() { # METHOD PARAMS: A is the answer
 	local id=$((++n))
 
 	echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"method\":\"$1\",\"params\":$2}" >&$to
-	wait_for "the answer to $1" holds "$DIR/answers" "\"id\":$id[,}]"
-	A=$(grep "\"id\":$id[,}]" "$DIR/answers")
+	wait_for "the answer to $1" holds "$DIR/answers" "\"id\":${id}[,}]"
+	A=$(grep "\"id\":${id}[,}]" "$DIR/answers")
 }
 tool() { # NAME ARGUMENTS
 	ask tools/call "{\"name\":\"$1\",\"arguments\":$2}"
@@ -179,6 +181,16 @@ sed -i s/2/3/ "$R/run/a/env"
 assert_file "$RUN/a/env" $'A=1\nB=3'
 echo C=4 >"$R/run/a/env"
 assert_file "$RUN/a/env" C=4
+for i in {1..900}; do echo "KEY$i=$(printf %050d "$i")"; done >"$DIR/lines" # more than one message of SFTP
+bounded cp "$DIR/lines" "$R/run/a/env" || fail "a long list: $(cat "$RUN/a/error")"
+assert_same "$RUN/a/env" "$DIR/lines"
+assert_errno ENOTSUP setxattr "$R/run/a/fs/root/go" user.k v
+# One of two mkdirs makes it.
+assert_errno OK mkdir "$R/run/a/exec/lock"
+assert_errno EEXIST mkdir "$R/run/a/exec/lock"
+# SSH waits instead of SFTP.
+echo 'sleep 0.3; echo by ssh' >"$R/run/a/cmd"
+assert_json "$(ssh_to cat "$RUN/a/wait")" stdout '"by ssh\n"'
 # The guest's files: the cache of neither side keeps what a command has changed.
 printf 'old' >"$R/run/a/fs/root/f"
 assert_file "$R/run/a/fs/root/f" old
@@ -203,13 +215,14 @@ assert_absent "$R/run/renamed"
 "$CRUCIBLE" run -- sh -c 'echo up; sleep 600' >"$DIR/out" 2>"$DIR/err" &
 pid=$!
 wait_for "a run" holds "$DIR/out" up
-assert_eq "$(ls "$RUN" | wc -l)" 1
+assert_eq "$(count "$RUN")" 1
 name=$(ls "$RUN")
 sshfs_cut "$R"
 wait_for "the sandbox to go with its connection" is_gone "$name"
 rc=0
 wait $pid || rc=$?
-assert_eq "$rc $(cat "$DIR/err")" "1 crucible: the daemon, or the connection to it, has gone; the command may still run"
+assert_eq "$rc" 1 "exit code without a connection"
+assert_match "$(cat "$DIR/err")" '^crucible: .*(the connection to it, has gone|Input/output error)' # (the latter when a read was on its way)
 # In the middle of a wait on that connection: dropbear ends what it started; under sshd the server sees the end of its connection only
 # when the wait has ended. Then the lease is let go.
 sshfs_mount "$R"

@@ -18,7 +18,7 @@ REMOTE_UID=61003
 REMOTE_NET_PID=
 # The options of docs/REMOTE.md, word for word; a test compares.
 REMOTE_OPTIONS=direct_io,sshfs_sync,dir_cache=no,attr_timeout=0,entry_timeout=0
-! sshfs --help 2>&1 | grep -q no_contain_symlinks || REMOTE_OPTIONS+=,no_contain_symlinks
+[[ $(sshfs --help 2>&1 || :) != *no_contain_symlinks* ]] || REMOTE_OPTIONS+=,no_contain_symlinks
 SSHD=${CRUCIBLE_TEST_SSHD:-$(command -v sshd || command -v /usr/sbin/sshd || :)}
 
 remote() {
