@@ -134,8 +134,8 @@ void journal_append(int dirfd, const char *path, const char *line, uint64_t max)
 		append_bounded(dirfd, path, whole, (size_t)len, max);
 }
 
-void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
-		 struct json_object *extra)
+static void add(struct registry *r, struct sandbox *s, uid_t owner, const struct cfs_who *who, const char *event,
+		struct json_object *extra)
 {
 	AUTO_JSON *o = s && s->hidden ? NULL : json_object_new_object(); /* of the daemon's own nobody is told */
 	char time[32], path[96];
@@ -167,22 +167,34 @@ void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *wh
 		return;
 	}
 	/* What a user did wrong is the user's own affair: it must not push what happened out of root's file. */
-	if (!s || !s->owner.uid || strcmp(event, "error") != 0) {
+	if (!owner || strcmp(event, "error") != 0) {
 		rotate_events(r);
 		if (write(r->events_fd, line, (size_t)len) != len)
 			log_warn("event=journal-write-failed error=\"%s\" next=continues", strerror(errno));
 		r->events_bytes += (uint64_t)len;
 	}
+	if (owner) {
+		snprintf(path, sizeof(path), "events-%u.jsonl", owner);
+		append_bounded(r->state_fd, path, line, (size_t)len, EVENTS_MAX);
+	}
 	if (s) {
-		if (s->owner.uid) {
-			snprintf(path, sizeof(path), "events-%u.jsonl", s->owner.uid);
-			append_bounded(r->state_fd, path, line, (size_t)len, EVENTS_MAX);
-		}
 		snprintf(path, sizeof(path), "%s.jsonl", s->uuid);
 		append_bounded(r->logs_fd, path, line, (size_t)len, LOG_MAX);
 		waitq_wake(&s->waitq);
 	}
 	waitq_wake(&r->journal_waitq);
+}
+
+void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
+		 struct json_object *extra)
+{
+	add(r, s, s ? s->owner.uid : 0, who, event, extra);
+}
+
+void journal_add_of(struct registry *r, const struct cfs_who *owner, const struct cfs_who *who, const char *event,
+		    struct json_object *extra)
+{
+	add(r, NULL, owner->uid, who, event, extra);
 }
 
 /* -- whose log it is --------------------------------------------------------------------------------------- */

@@ -332,6 +332,9 @@ void journal_close(struct registry *r);
  * full disk must not stop work. */
 void journal_add(struct registry *r, struct sandbox *s, const struct cfs_who *who, const char *event,
 		 struct json_object *extra);
+/* The same of what is no sandbox and belongs to @owner: a snapshot. It stands in the owner's events, too. */
+void journal_add_of(struct registry *r, const struct cfs_who *owner, const struct cfs_who *who, const char *event,
+		    struct json_object *extra);
 int journal_log_open(struct sandbox *s, struct err *e); /* at creation: the log's companion file */
 void journal_log_renamed(struct sandbox *s);
 void journal_prune(struct registry *r);

@@ -235,7 +235,7 @@ static void tell(struct snapshot *p, const struct cfs_who *who, const char *even
 		if (words[0])
 			json_object_object_add(o, "error", json_text(words, strlen(words)));
 	}
-	journal_add(p->reg, NULL, who ? who : &p->owner, event, o);
+	journal_add_of(p->reg, &p->owner, who ? who : &p->owner, event, o);
 }
 
 void snapshot_set_status(struct snapshot *p, enum snapshot_status st, const char *words)
