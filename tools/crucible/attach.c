@@ -47,8 +47,10 @@ static bool can_tell(const struct loop_state *s)
 	int fd = s->out.from >= 0 ? s->out.from : s->err.from;
 	AUTO_FD own = -1;
 
-	if (fd < 0)
-		fd = own = openat(s->slot->dir, "stdout", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		own = openat(s->slot->dir, "stdout", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		fd = own;
+	}
 	return fd >= 0 && follow_tells(fd);
 }
 
@@ -94,7 +96,8 @@ static int gone_or(int code, struct err *e, const char *what)
 	if (code == -ENOENT || code == -ESTALE)
 		return err_set(e, -ENOENT, "the sandbox was removed while its command ran");
 	if (code == -ENOTCONN || code == -ECONNABORTED)
-		return err_set(e, -ENOTCONN, "the daemon, or the connection to it, has gone; the command may still run");
+		return err_set(e, -ENOTCONN,
+			       "the daemon, or the connection to it, has gone; the command may still run");
 	return err_set(e, code, "%s: %s", what, strerror(-code));
 }
 

@@ -26,8 +26,8 @@ bool follow_tells(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLRDNORM };
 
-	/* The daemon answers in POLLIN and POLLOUT alone. A file system without poll leaves the answer to the kernel, whose
-	 * "always ready" has every bit. */
+	/* The daemon answers in POLLIN and POLLOUT alone. A file system without poll leaves the answer to the kernel,
+	 * whose "always ready" has every bit. */
 	return poll(&p, 1, 0) >= 0 && !(p.revents & POLLRDNORM);
 }
 

@@ -159,9 +159,10 @@ int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sb
 		sbx_close(&s);
 		/* Through sshfs a limit has no errno of its own. */
 		if (r == -EPERM)
-			return err_set(e, r,
-				       "sandbox \"%s\" was refused: a limit (policy.json tells yours, crucible doctor the host's), or no right to make any",
-				       s.id);
+			return err_set(
+				e, r,
+				"sandbox \"%s\" was refused: a limit (policy.json tells yours, crucible doctor the host's), or no right to make any",
+				s.id);
 		return explain(r, s.id, e);
 	}
 	*ret = s;
