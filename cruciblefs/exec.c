@@ -146,6 +146,7 @@ static int store_slot_ctl(const struct cfs_about *a, const struct cfs_who *who, 
 static const struct cfs_entry slot_entries[] = {
 	{ .name = "cmd", .kind = &cfs_kind_upload, .mode = 0600, .op = POLICY_EXEC, .arg = UPLOAD_CMD, .bind = bind_slot, .show = cfs_show_command },
 	{ .name = "stdin", .kind = &cfs_kind_livein, .mode = 0600, .flags = CFS_ALWAYS, .op = POLICY_EXEC, .bind = bind_slot },
+	{ .name = ".stdin", .kind = &cfs_kind_livein, .mode = 0600, .flags = CFS_ALWAYS | CFS_UNLISTED, .op = POLICY_EXEC, .arg = LIVEIN_WHOLE, .bind = bind_slot },
 	{ .name = "stdout", .kind = &cfs_kind_stream, .mode = 0400, .arg = 1, .bind = bind_slot, .stream = &cfs_output },
 	{ .name = "stderr", .kind = &cfs_kind_stream, .mode = 0400, .arg = 2, .bind = bind_slot, .stream = &cfs_output },
 	{ .name = "result.json", .kind = &cfs_kind_text, .mode = 0400, .bind = bind_slot_done, .show = cfs_show_record },

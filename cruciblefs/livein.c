@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/NAME/stdin: live standard input of a slot's command. A write waits while the guest does not read, and takes all
- * that it was given unless it is interrupted (then a short count, or EINTR when nothing was taken) or O_NONBLOCK. */
+ * that it was given unless it is interrupted (then a short count, or EINTR when nothing was taken) or O_NONBLOCK.
+ * exec/NAME/.stdin: the same for whom O_NONBLOCK and short counts do not reach, as through SFTP: a write is taken whole
+ * or not at all, and never waits. */
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +98,15 @@ static void livein_write(struct cfs_req *r, struct cfs_node *node, struct cfs_ha
 	struct cfs_tnode *n = cfs_tnode_of(node);
 	size_t taken = 0;
 	struct err e = { 0 };
-	int code = feed(&n->about, data, size, &taken);
+	int code;
 
 	(void)off;
+	if (n->about.entry->arg == LIVEIN_WHOLE && !sandbox_gone(n->about.sbx) &&
+	    (size > WAIT_MAX || size > slot_stdin_room(n->about.sbx, n->about.name))) {
+		cfs_reply_err(r, size > WAIT_MAX ? -EMSGSIZE : -EAGAIN);
+		return;
+	}
+	code = feed(&n->about, data, size, &taken);
 	if (code == -EAGAIN && !(h->flags & O_NONBLOCK)) {
 		code = wait_for_room(r, n, (const char *)data + taken, size - taken, taken);
 		if (!code)

@@ -63,10 +63,12 @@ extern const struct cfs_kind cfs_kind_control; /* control.c: .show, .store */
 extern const struct cfs_kind cfs_kind_stream;  /* stream.c: .stream */
 extern const struct cfs_kind cfs_kind_wait;    /* wait.c: .bind, .show; unlisted */
 extern const struct cfs_kind cfs_kind_upload;  /* uploadfile.c: .arg = enum upload_kind, .show or NULL */
-extern const struct cfs_kind cfs_kind_livein;  /* livein.c: a slot's stdin */
+extern const struct cfs_kind cfs_kind_livein;  /* livein.c: a slot's stdin; .arg = enum livein_kind */
 extern const struct cfs_kind cfs_kind_lease;   /* lease.c */
 extern const struct cfs_kind cfs_kind_job;     /* jobfile.c: .begin, .show */
 extern const struct cfs_kind cfs_kind_guest;   /* run.c: `.fs`, handed over to guestfs.c */
+
+enum livein_kind { LIVEIN_WAITS, LIVEIN_WHOLE };
 
 #define CFS_UNLISTED   1u /* found by name only: what blocks and what is large */
 #define CFS_LIST       2u /* control: a list of lines; the first write of an open file replaces, later ones add */

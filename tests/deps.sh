@@ -19,8 +19,10 @@ build='gcc make pkg-config libc6-dev libfuse3-dev libjson-c-dev libseccomp-dev l
 	libarchive-dev libacl1-dev zlib1g-dev linux-libc-dev libldns-dev libnl-3-dev libnl-route-3-dev libnftables-dev'
 run='qemu-system-x86 mmdebstrap e2fsprogs cpio lz4 busybox-static fuse3 util-linux jq perl libarchive13
 	debian-archive-keyring'
+# tests/e2e/89_remote serves SFTP with dropbear, which is only programs: openssh-server would bring a service that listens from its
+# installation, or the next boot, on. Where sshd is installed anyhow it is used instead, as a process of the test's own.
 test='mandoc shellcheck clang-format clang-tidy cppcheck clang libclang-rt-14-dev python3 rsync
-	vim-tiny strace openssh-client xz-utils qemu-utils iproute2 openssl curl nftables'
+	vim-tiny strace openssh-client openssh-sftp-server dropbear-bin sshfs xz-utils qemu-utils iproute2 openssl curl nftables'
 
 # The MCP server against clients of others (tests/mcp). Debian's npm pulls some 300 packages, so `all` leaves it out, and a node that
 # is there already, 18 or later with npm, does as well.

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-UNLISTED = ("run/ID/.wait", "run/ID/.fs", "run/ID/exec/N/.wait", "run/ID/exec/SLOT/.wait")
+UNLISTED = ("run/ID/.wait", "run/ID/.fs", "run/ID/exec/N/.wait", "run/ID/exec/SLOT/.wait", "run/ID/exec/SLOT/.stdin")
 AGAIN = "views/NAME/tree/"  # the same files once more
 
 

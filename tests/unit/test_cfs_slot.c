@@ -132,6 +132,32 @@ static void an_interrupted_write_EINTR_or_short(void **state)
 	assert_string_equal(fake_livein(s, "web", &len), "ab");
 }
 
+/* For whom O_NONBLOCK does not reach: whole or not at all, at once. */
+static void the_unlisted_stdin_EAGAIN_EMSGSIZE_EPIPE(void **state)
+{
+	struct fw *w = *state;
+	struct sandbox *s = with_slot(w);
+	static char data[160 * 1024];
+	struct fuse_entry_out e;
+	struct fuse_open_out o;
+	size_t len;
+
+	fw_put(w, "run/a/exec/web/cmd", "cat");
+	assert_int_equal(fw_walk(w, "run/a/exec/web/.stdin", &e), 0);
+	assert_int_equal(fw_open(w, e.nodeid, O_WRONLY, &o), 0);
+	fake_room(s, "web", 4);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 0, "abcde", 5), -EAGAIN);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 0, "abcd", 4), 4);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 4, "e", 1), -EAGAIN);
+	fake_room(s, "web", 1 << 20);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 4, "e", 1), 1);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 5, data, sizeof(data)), -EMSGSIZE);
+	assert_string_equal(fake_livein(s, "web", &len), "abcde");
+	fake_end(s, 1, 0);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_WRONLY, 5, "x", 1), -EPIPE);
+	fw_release(w, e.nodeid, o.fh);
+}
+
 static void a_large_waiting_write_is_cut(void **state)
 {
 	struct fw *w = *state;
@@ -221,6 +247,7 @@ int main(void)
 		TEST(a_write_waits_for_room),
 		TEST(an_interrupted_write_EINTR_or_short),
 		TEST(a_large_waiting_write_is_cut),
+		TEST(the_unlisted_stdin_EAGAIN_EMSGSIZE_EPIPE),
 		TEST(nonblocking_EAGAIN_then_poll),
 		TEST(an_ended_command_EPIPE),
 		TEST(a_removed_slot_ENOENT_and_sandbox_ESTALE),

@@ -41,8 +41,22 @@ struct loop_state {
 	struct follow follow;
 };
 
+/* Do poll(2) and O_NONBLOCK reach the daemon? */
+static bool can_tell(const struct loop_state *s)
+{
+	int fd = s->out.from >= 0 ? s->out.from : s->err.from;
+	AUTO_FD own = -1;
+
+	if (fd < 0) {
+		own = openat(s->slot->dir, "stdout", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		fd = own;
+	}
+	return fd >= 0 && follow_tells(fd);
+}
+
 static int begin(struct loop_state *s, struct err *e)
 {
+	bool tells;
 	int r;
 
 	r = outlet_open(&s->out, s->slot->dir, "stdout", s->a->out, s->a->raw);
@@ -51,9 +65,11 @@ static int begin(struct loop_state *s, struct err *e)
 	r = outlet_open(&s->err, s->slot->dir, "stderr", s->a->err, s->a->raw);
 	if (r < 0)
 		return err_set(e, r, "exec/%s/stderr: %s", s->slot->name, strerror(-r));
-	/* Never read, only polled: the link's target may be missing in a test's plain directory. */
-	s->wait = openat(s->slot->dir, "wait", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	return inlet_open(&s->in, s->slot, s->a->in, s->a->tty, e);
+	/* Never read, only polled. Where O_NONBLOCK does not arrive the open would wait for the command's end. */
+	tells = can_tell(s);
+	if (tells)
+		s->wait = openat(s->slot->dir, "wait", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	return inlet_open(&s->in, s->slot, s->a->in, s->a->tty, tells, e);
 }
 
 /* Both outputs, the input. Returns 1 when anything moved, 0, or -errno. */
@@ -80,7 +96,8 @@ static int gone_or(int code, struct err *e, const char *what)
 	if (code == -ENOENT || code == -ESTALE)
 		return err_set(e, -ENOENT, "the sandbox was removed while its command ran");
 	if (code == -ENOTCONN || code == -ECONNABORTED)
-		return err_set(e, -ENOTCONN, "the daemon has gone; the command may still run");
+		return err_set(e, -ENOTCONN,
+			       "the daemon, or the connection to it, has gone; the command may still run");
 	return err_set(e, code, "%s: %s", what, strerror(-code));
 }
 

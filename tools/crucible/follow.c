@@ -22,6 +22,15 @@ bool follow_is_cancelled(void)
 	return cancel_flag && atomic_load(cancel_flag);
 }
 
+bool follow_tells(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLRDNORM };
+
+	/* The daemon answers in POLLIN and POLLOUT alone. A file system without poll leaves the answer to the kernel,
+	 * whose "always ready" has every bit. */
+	return poll(&p, 1, 0) >= 0 && !(p.revents & POLLRDNORM);
+}
+
 int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved)
 {
 	size_t skip = 0;

@@ -25,6 +25,10 @@ struct follow {		/* all zero at the start */
  * nothing ready). */
 int follow_wait(struct follow *f, struct pollfd *fds, size_t ntree, size_t n, bool moved);
 
+/* Does poll(2) tell the truth of @fd, a stream of the tree or a slot's `stdin`? Where it does not (sshfs), O_NONBLOCK
+ * is not carried either: an open or a write that would wait holds up everybody on that connection. Never blocks. */
+bool follow_tells(int fd);
+
 /* Of a thread whose waits another one may cancel: it sets *@flag and then sends a signal that interrupts poll(2). Until
  * this is called with NULL the flag must live. Those who wait ask follow_is_cancelled() after each follow_wait(). */
 void follow_cancel_by(const atomic_bool *flag);

@@ -43,14 +43,15 @@ static int await_record(const struct sbx *s, unsigned long long n, struct record
 {
 	struct follow f = { 0 };
 	char path[64];
-	AUTO_FD wait = -1;
+	AUTO_FD output = -1;
 
-	snprintf(path, sizeof(path), "exec/%llu/wait", n);
-	wait = openat(s->dir, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	/* poll(2) tells of a stream's end, too, and unlike `wait` it opens at once everywhere. */
+	snprintf(path, sizeof(path), "exec/%llu/stdout", n);
+	output = openat(s->dir, path, O_RDONLY | O_CLOEXEC);
 	snprintf(path, sizeof(path), "exec/%llu/result.json", n);
 	for (;;) {
 		AUTO_FREE char *text = NULL;
-		struct pollfd p = { .fd = wait, .events = POLLIN };
+		struct pollfd p = { .fd = output, .events = POLLIN };
 		size_t len;
 		int r = tree_read(s->dir, path, &text, &len);
 

@@ -8,6 +8,7 @@
 #include "base/fd.h"
 
 #define PIECE_BYTES (64u * 1024)
+#define WHOLE_BYTES (16u * 1024) /* less than what SFTP carries in one message */
 
 /* The command has ended, or its slot has: whoever waits for the record will hear of it. */
 static bool is_end(int code)
@@ -29,7 +30,7 @@ static int say_eof(struct inlet *i, struct err *e)
 	return r < 0 && !is_end(r) ? err_set(e, r, "%s", why.msg) : 0;
 }
 
-int inlet_open(struct inlet *i, struct slot *t, int from, bool tty, struct err *e)
+int inlet_open(struct inlet *i, struct slot *t, int from, bool tty, bool tells, struct err *e)
 {
 	*i = (struct inlet){ .slot = t, .from = from, .to = -1, .tty = tty };
 	buf_init(&i->pending, PIECE_BYTES + 1);
@@ -37,7 +38,11 @@ int inlet_open(struct inlet *i, struct slot *t, int from, bool tty, struct err *
 		i->eof_said = true; /* the request said that there is none */
 		return 0;
 	}
-	i->to = openat(t->dir, "stdin", O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	if (!tells)
+		i->to = openat(t->dir, ".stdin", O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	i->whole = i->to >= 0;
+	if (i->to < 0)
+		i->to = openat(t->dir, "stdin", O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (i->to < 0)
 		return err_set(e, -errno, "exec/%s/stdin: %s", t->name, strerror(errno));
 	return 0;
@@ -80,10 +85,12 @@ int inlet_move(struct inlet *i, bool readable, struct err *e)
 		moved = n > 0;
 	}
 	while (i->to >= 0 && i->pending.len) {
-		n = write(i->to, i->pending.data, i->pending.len);
+		size_t len = i->whole && i->pending.len > WHOLE_BYTES ? WHOLE_BYTES : i->pending.len;
+
+		n = write(i->to, i->pending.data, len);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == EAGAIN)
+		if (n < 0 && (errno == EAGAIN || (i->whole && (errno == EPERM || errno == EIO))))
 			break;
 		if (n < 0 && is_end(-errno)) {
 			buf_reset(&i->pending);

@@ -15,13 +15,16 @@ struct inlet {
 	int to;		   /* the slot's `stdin`, non-blocking; owned; -1: ended */
 	bool tty;	   /* watch for "~." */
 	bool eof_said;
+	bool whole; /* `to` is `.stdin`: SFTP has one word for "not now" and "never", and only the record tells them
+		       apart */
 	struct escape escape;
 	struct buf pending; /* read, not yet taken by the guest */
 };
 
-/* @from -1: the command is told the end of its input at once. Errors: those of openat and of the slot's ctl, with
- * words. */
-int inlet_open(struct inlet *i, struct slot *t, int from, bool tty, struct err *e);
+/* @from -1: the command is told the end of its input at once. @tells: follow_tells() of the slot's files; if not, input
+ * goes through `.stdin`, which never waits, in pieces that are taken whole or not at all. Errors: those of openat and
+ * of the slot's ctl, with words. */
+int inlet_open(struct inlet *i, struct slot *t, int from, bool tty, bool tells, struct err *e);
 /* Move on what can be moved without blocking. @readable: poll(2) says so of `from`. Returns 1 when something moved, 0,
  * -ECANCELED for "~.", or -errno. A command that no longer reads is no error: the rest is dropped. */
 int inlet_move(struct inlet *i, bool readable, struct err *e);

@@ -102,13 +102,21 @@ void sbx_fresh_name(const char *prefix, char out[SBX_ID_MAX + 1])
 	snprintf(out, SBX_ID_MAX + 1, "%s%08x", prefix, n);
 }
 
+/* sshfs takes any failure of a mkdir, a limit's above all, for EEXIST. */
+static int why_not_made(int run, const char *id, int code)
+{
+	struct stat st;
+
+	return code == -EEXIST && fstatat(run, id, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT ? -EPERM : code;
+}
+
 /* mkdir, open, lease. The caller has blocked signals. */
 static int make_held(struct sbx *s, bool lease)
 {
 	int r = 0;
 
 	if (mkdirat(s->run, s->id, 0755) < 0)
-		return -errno;
+		return why_not_made(s->run, s->id, -errno);
 	s->dir = openat(s->run, s->id, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s->dir < 0)
 		r = -errno;
@@ -149,6 +157,12 @@ int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sb
 	}
 	if (r < 0) {
 		sbx_close(&s);
+		/* Through sshfs a limit has no errno of its own. */
+		if (r == -EPERM)
+			return err_set(
+				e, r,
+				"sandbox \"%s\" was refused: a limit (policy.json tells yours, crucible doctor the host's), or no right to make any",
+				s.id);
 		return explain(r, s.id, e);
 	}
 	*ret = s;
