@@ -4,16 +4,17 @@
 # crucible once more under KVM: crucible runs a machine (software emulation shows it a processor with AMD's extension), and in it
 # crucible runs again, with a real /dev/kvm. What the inner script prints is the result.
 #
-#   tests/nested/run.sh BUILD_DIR INNER CHECKS
+#   tests/nested/run.sh BUILD_DIR INNER CHECKS PROCESSORS
 #
-# INNER: path or forks, for inner_INNER.sh. CHECKS: how many it makes; fewer mean that it ended early.
+# INNER: path or forks, for inner_INNER.sh. CHECKS: how many it makes; fewer mean that it ended early. PROCESSORS: the machine's.
 set -euo pipefail
 
-usage='usage: tests/nested/run.sh BUILD_DIR INNER CHECKS'
+usage='usage: tests/nested/run.sh BUILD_DIR INNER CHECKS PROCESSORS'
 top=$(cd "$(dirname "$0")/../.." && pwd)
 build=$top/${1:?$usage}
 inner=inner_${2:?$usage}.sh
 checks=${3:?$usage}
+processors=${4:?$usage}
 work=$top/build/nested
 mnt=$work/mnt
 box=$mnt/run/nested
@@ -62,8 +63,8 @@ chown -R 0:0 "$stage"
 rmdir "$box" 2>/dev/null || true
 mkdir "$box"
 echo profile:nested > "$box/from"
-# One processor: with two, QEMU's emulation of the extension now and then loses a guest, or ends the machine's kernel (README.md).
-echo 1 > "$box/limits/vcpus"
+# With two, QEMU's emulation of the extension now and then loses a guest, or ends the machine's kernel (README.md).
+echo "$processors" > "$box/limits/vcpus"
 echo 4096 > "$box/limits/memory_mib"
 echo 8192 > "$box/limits/disk_mib"
 echo 900 > "$box/limits/exec_timeout_s"
