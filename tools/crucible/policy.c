@@ -2,50 +2,17 @@
 /* crucible policy: checking a document before it is bound to anybody, and what holds for the caller of this mount. */
 #include "policy/policy.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/fd.h"
 #include "tools/crucible/command.h"
+#include "tools/crucible/document.h"
 #include "tools/crucible/printable.h"
-#include "tools/crucible/record.h"
 #include "tools/crucible/tree.h"
 
-/* -- validate
- * ---------------------------------------------------------------------------------------------------------- */
-
-/* All of it, or one byte more than a policy may have. Pipes are fine: `crucible policy validate <(jq …)`. */
-static int read_document(int fd, struct buf *text)
-{
-	for (;;) {
-		uint8_t *to;
-		ssize_t n;
-		int r = buf_reserve(text, text->max - text->len, &to);
-
-		if (r < 0)
-			return r;
-		n = read(fd, to, text->max - text->len);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : 0;
-		text->len += (size_t)n;
-		if (text->len == text->max)
-			return 0;
-	}
-}
-
-static void tell_faults(const char *name, struct buf *faults)
-{
-	char *at = faults->len ? buf_str(faults) : NULL, *line;
-
-	while (at && (line = strsep(&at, "\n")))
-		if (*line)
-			fprintf(stderr, "crucible: %s: %s\n", name, printable_line(line));
-}
+/* -- validate --------------------------------------------------------------------------------------------------- */
 
 static int show_form(struct cli *c, const struct policy *p)
 {
@@ -70,53 +37,22 @@ static int show_form(struct cli *c, const struct policy *p)
 	return r < 0 ? err_set(&c->err, r, "no memory") : 0;
 }
 
-static int validate(struct cli *c, const char *name, const struct buf *text)
-{
-	struct policy *p = NULL;
-	struct buf faults;
-	int r;
-
-	buf_init(&faults, 16u << 20); /* more than a document of that size can have */
-	r = policy_parse((const char *)text->data, text->len, NULL, &p, &faults);
-	if (r == -ENOMEM) {
-		err_set(&c->err, r, "%s: no memory", name);
-	} else if (r < 0) {
-		tell_faults(name, &faults);
-		r = EXIT_CRUCIBLE;
-	} else {
-		r = show_form(c, p);
-	}
-	policy_unref(p);
-	buf_fini(&faults);
-	return r;
-}
-
 int cmd_policy_validate(struct cli *c)
 {
-	const char *file = c->args.words[0];
-	bool standard = !strcmp(file, "-");
-	AUTO_FD own = standard ? -1 : open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	AUTO_FREE char *name = strdup(standard ? "standard input" : file);
+	struct policy *p = NULL;
 	struct buf text;
 	int r;
 
-	if (!name)
-		return err_set(&c->err, -ENOMEM, "no memory");
-	printable_line(name);
-	if (!standard && own < 0)
-		return err_set(&c->err, -errno, "%s: %s", name, strerror(errno));
-	buf_init(&text, POLICY_TEXT_MAX + 1);
-	r = read_document(standard ? STDIN_FILENO : own, &text);
-	if (r < 0)
-		err_set(&c->err, r, "%s: %s", name, strerror(-r));
-	else
-		r = validate(c, name, &text);
+	buf_init(&text, DOCUMENT_CAP);
+	r = document_read(c->args.words[0], &text, &p, &c->err);
+	if (r == 0)
+		r = show_form(c, p);
+	policy_unref(p);
 	buf_fini(&text);
 	return r;
 }
 
-/* -- show
- * -------------------------------------------------------------------------------------------------------------- */
+/* -- show ------------------------------------------------------------------------------------------------------- */
 
 /* One value, for people: entries of an array with blanks between them. */
 static void show_value(const char *key, struct json_object *v, const char *absent)
