@@ -8,6 +8,7 @@ cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	libexec guestpath libarchive pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs policy document profile daemon version \
+	view view_mount view_umount bind \
 	setup setup_clients doctor doctor_host doctor_tools doctor_daemon)
 
 LIBS += cruciblemcp
@@ -25,7 +26,7 @@ crucible_DIR := bin
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot policy docs mcp)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot policy view docs mcp)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c

@@ -93,7 +93,7 @@ says 1 'put -- before' run echo hi
 says 1 'there is no command "frob"' frob
 says 1 'no such option: --frob' run --frob -- true
 says 1 'needs a value' run --env
-for later in image build mount; do
+for later in image build registry; do
 	says 1 "there is no command \"$later" "$later"
 done
 says 1 'crucible daemon --mount' --mount "$DIR/nowhere" sandbox ls

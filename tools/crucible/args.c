@@ -70,6 +70,12 @@ const struct opt opt_table[OPT_COUNT] = {
 	[OPT_CLIENT] = { OPT_CHOICE, 0, "client", "NAME", "claude claude-desktop cursor vscode zed",
 			 "only for this program" },
 	[OPT_WRITE] = { OPT_SWITCH, 0, "write", NULL, NULL, "merge it into the program's file, and keep a backup" },
+	[OPT_POLICY] = { OPT_TEXT, 0, "policy", "FILE|-", NULL,
+			 "make a view of what this policy permits; -: standard input" },
+	[OPT_TTL] = { OPT_SECONDS, 0, "ttl", "TIME", NULL, "the view ends after this time: 90, 90s, 5m, 24h, 7d" },
+	[OPT_VIEW_NAME] = { OPT_TEXT, 0, "name", "NAME", NULL, "the view's name; without --policy one that is there" },
+	[OPT_OWNER] = { OPT_TEXT, 0, "owner", "UID[:GID]", NULL, "whose the directory views/NAME is" },
+	[OPT_KEEP_VIEW] = { OPT_SWITCH, 0, "keep", NULL, NULL, "take only the mount away; the view stays" },
 	[OPT_LOG_LEVEL] = { OPT_CHOICE, 0, "log-level", "LEVEL", "err warn info debug", "how much the daemon says" },
 };
 

@@ -67,6 +67,12 @@ enum opt_id {
 	OPT_DENY_TOOLS,
 	OPT_CLIENT,
 	OPT_WRITE,
+	/* Of `mount` and `umount`. */
+	OPT_POLICY,
+	OPT_TTL,
+	OPT_VIEW_NAME, /* --name of `mount` */
+	OPT_OWNER,
+	OPT_KEEP_VIEW, /* --keep of `umount` */
 	OPT_COUNT
 };
 

@@ -64,10 +64,10 @@ void help_all(void);
  * -errno with words. */
 int print_json(struct cli *c, struct json_object *o);
 
-command_fn cmd_cp, cmd_daemon, cmd_doctor, cmd_events, cmd_fork, cmd_help, cmd_logs, cmd_mcp_serve, cmd_policy_show,
-	cmd_policy_validate, cmd_profile_build, cmd_profile_ls, cmd_run, cmd_sandbox_create, cmd_sandbox_exec,
-	cmd_sandbox_inspect, cmd_sandbox_ls, cmd_sandbox_rm, cmd_setup, cmd_shell, cmd_snapshot_create,
-	cmd_snapshot_diff, cmd_snapshot_inspect, cmd_snapshot_ls, cmd_snapshot_rm, cmd_snapshot_verify, cmd_stop,
-	cmd_store_gc, cmd_store_stat, cmd_store_verify, cmd_version;
+command_fn cmd_cp, cmd_daemon, cmd_doctor, cmd_events, cmd_fork, cmd_help, cmd_logs, cmd_mcp_serve, cmd_mount,
+	cmd_policy_show, cmd_policy_validate, cmd_profile_build, cmd_profile_ls, cmd_run, cmd_sandbox_create,
+	cmd_sandbox_exec, cmd_sandbox_inspect, cmd_sandbox_ls, cmd_sandbox_rm, cmd_setup, cmd_shell,
+	cmd_snapshot_create, cmd_snapshot_diff, cmd_snapshot_inspect, cmd_snapshot_ls, cmd_snapshot_rm,
+	cmd_snapshot_verify, cmd_stop, cmd_store_gc, cmd_store_stat, cmd_store_verify, cmd_umount, cmd_version;
 
 #endif

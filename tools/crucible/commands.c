@@ -244,6 +244,29 @@ const struct command commands[] = {
 			  OPT_MAX_TIMEOUT, OPT_TOOLS, OPT_DENY_TOOLS },
 	},
 	{
+		.name = "mount",
+		.words = "DIR",
+		.summary = "make a view of the tree and mount it for an agent; print its name (as root)",
+		.details =
+			"Whoever reaches DIR, an empty directory, may do there what the policy permits, until the ttl is over, and sees\n"
+			"nothing but what was made through the view. Without --policy the view --name, which is there, is mounted\n"
+			"(once more): a daemon that was started anew has a new mount, and mounts of the old one are dead.",
+		.run = cmd_mount,
+		.flags = COMMAND_MOUNT,
+		.min = 1,
+		.max = 1,
+		.opts = { OPT_POLICY, OPT_TTL, OPT_VIEW_NAME, OPT_OWNER },
+	},
+	{
+		.name = "umount",
+		.words = "DIR",
+		.summary = "take a view's mount away, and the view with all that was made through it (as root)",
+		.run = cmd_umount,
+		.min = 1,
+		.max = 1,
+		.opts = { OPT_KEEP_VIEW },
+	},
+	{
 		.name = "setup",
 		.words = "",
 		.summary = "say how an agent's program is told of `mcp serve`",

@@ -53,6 +53,8 @@ _crucible_options() { # COMMAND
 	'mcp serve')
 		_crucible_words "$common --default-profile --allow-profiles --net-allow-max --max-sandboxes --max-fork --max-timeout --tools --deny-tools"
 		;;
+	mount) _crucible_words "$common --policy --ttl --name --owner" ;;
+	umount) _crucible_words "$common --keep" ;;
 	setup) _crucible_words "$common --client --write" ;;
 	doctor) _crucible_words "$common --json --deep --store" ;;
 	*) _crucible_words "$common" ;;
@@ -61,7 +63,7 @@ _crucible_options() { # COMMAND
 
 _crucible() {
 	local cur prev command='' i word
-	local commands='daemon run sandbox stop shell cp snapshot fork store logs events mcp setup policy profile doctor version help rm delete'
+	local commands='daemon run sandbox stop shell cp snapshot fork store logs events mcp mount umount setup policy profile doctor version help rm delete'
 
 	COMPREPLY=()
 	cur=${COMP_WORDS[COMP_CWORD]}
@@ -85,7 +87,7 @@ _crucible() {
 	done
 	[[ $command == rm || $command == delete ]] && command='sandbox rm'
 	case $prev in
-	--mount | --store | --config | --profiles)
+	--mount | --store | --config | --profiles | --policy)
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -114,7 +116,11 @@ _crucible() {
 		_crucible_words err warn info debug
 		return
 		;;
-	--from | --vcpus | --memory | --disk | --net-allow | --publish | -p | --timeout | --env | -e | --cwd | -w | --user | -u | --name | --count | --shell | --since | --size | --set | --allow-profiles | --net-allow-max | --max-sandboxes | --max-fork | --max-timeout | --tools | --deny-tools)
+	--name)
+		[[ $command != mount ]] || _crucible_words "$(_crucible_names views)"
+		return
+		;;
+	--from | --vcpus | --memory | --disk | --net-allow | --publish | -p | --timeout | --env | -e | --cwd | -w | --user | -u | --ttl | --owner | --count | --shell | --since | --size | --set | --allow-profiles | --net-allow-max | --max-sandboxes | --max-fork | --max-timeout | --tools | --deny-tools)
 		return
 		;;
 	esac
@@ -135,6 +141,7 @@ _crucible() {
 	'snapshot inspect' | 'snapshot diff' | 'snapshot verify' | 'snapshot rm' | fork)
 		_crucible_words "$(_crucible_names snapshots)"
 		;;
+	mount | umount) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	'policy validate')
 		compopt -o filenames 2>/dev/null
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
