@@ -5,7 +5,7 @@
 LIBS += cruciblecli
 cruciblecli_SRCS := $(patsubst %,tools/crucible/%.c, \
 	args printable mount tree follow sbx slot request record terminal outlet inlet attach execute table fields print progress snapshot watch lineage each \
-	libexec guestpath libarchive pack unpack import commands help \
+	permits libexec guestpath libarchive pack unpack import commands help \
 	run sandbox_create sandbox_ls inspect sandbox_exec sandbox_rm snapshot_create snapshot_ls \
 	snapshot_diff snapshot_verify fork store cp logs policy document profile daemon version \
 	view view_mount view_umount bind \

@@ -19,6 +19,7 @@
 #include "base/loop.h"
 #include "tools/crucible/follow.h"
 #include "tools/crucible/mount.h"
+#include "tools/crucible/permits.h"
 #include "tools/crucible/sbx.h"
 #include "tools/crucible/tree.h"
 
@@ -510,6 +511,36 @@ static void test_lines_of_a_file_that_is_replaced(void **state)
 
 #define IN_TREE(test) cmocka_unit_test_setup_teardown(test, enter, leave)
 
+static int count_one(void *arg, int parent, const char *name)
+{
+	(void)parent;
+	(void)name;
+	++*(int *)arg;
+	return 0;
+}
+
+/* Whoever may make sandboxes and not remove them would be left with each one of `crucible run`. */
+static void test_no_lease_without_the_right_to_remove_EPERM(void **state)
+{
+	struct err e = { 0 };
+	struct sbx s;
+	int n = 0;
+
+	(void)state;
+	put_file("policy.json", "{\"operations\":[\"create\",\"exec\",\"read\"]}\n");
+	assert_int_equal(sbx_make(root, NULL, "run-", true, &s, &e), -EPERM);
+	assert_non_null(strstr(e.msg, "does not permit \"delete\""));
+	assert_int_equal(tree_list(root, "run", count_one, &n), 0);
+	assert_int_equal(n, 1); /* of enter() */
+	put_file("policy.json", "{\"operations\":[\"create\",\"delete\"]}\n");
+	assert_int_equal(sbx_make(root, NULL, "run-", true, &s, &e), -ENOENT); /* a plain directory has no lease */
+	assert_false(permits_explain(root, POLICY_DELETE, "x", &e));
+	assert_true(permits_explain(root, POLICY_READ, "x", &e));
+	assert_non_null(strstr(e.msg, "x: the policy"));
+	put_file("policy.json", "garbage");
+	assert_false(permits_explain(root, POLICY_READ, "x", &e));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -531,6 +562,7 @@ int main(void)
 		IN_TREE(test_lines_that_grow),
 		IN_TREE(test_lines_of_a_file_that_is_replaced),
 		IN_TREE(test_awaiting_a_status),
+		cmocka_unit_test_setup_teardown(test_no_lease_without_the_right_to_remove_EPERM, enter, leave),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,13 +13,15 @@
 #include "tools/crucible/guestpath.h"
 #include "tools/crucible/import.h"
 #include "tools/crucible/pack.h"
+#include "tools/crucible/permits.h"
 #include "tools/crucible/sbx.h"
 
 #define PIECE_BYTES (128u * 1024)
 
 struct copying {
 	struct sbx sbx;
-	int fs; /* O_PATH of run/<id>/fs */
+	int root; /* of the mount */
+	int fs;	  /* O_PATH of run/<id>/fs */
 	struct cp_operand src, dst;
 	struct pack_count count;
 	struct err *e;
@@ -34,6 +36,8 @@ static int guest_fail(const struct copying *k, const struct cp_operand *o, int c
 {
 	const char *words = code == -ENOTCONN ? "the guest does not run" : strerror(-code);
 
+	if (code == -EPERM && permits_explain(k->root, POLICY_FILES, k->sbx.id, k->e))
+		return code;
 	return err_set(k->e, code, "%s:/%s: %s", k->sbx.id, o->path, words);
 }
 
@@ -236,7 +240,7 @@ static int report(struct cli *c, const struct copying *k)
 
 int cmd_cp(struct cli *c)
 {
-	struct copying k = { .sbx = SBX_NONE, .fs = -1, .e = &c->err };
+	struct copying k = { .sbx = SBX_NONE, .root = c->mount.fd, .fs = -1, .e = &c->err };
 	int signo = 0, r;
 
 	r = cp_operand_parse(c->args.words[0], &k.src, &c->err);

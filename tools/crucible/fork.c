@@ -105,15 +105,18 @@ static int print(struct cli *c, const struct fork_batch *b)
 
 	for (size_t i = 0; i < b->n; i++) {
 		struct json_object *info = NULL;
-		char path[SBX_ID_MAX + sizeof("run//info.json")];
+		char path[SBX_ID_MAX + sizeof("run/")];
+		AUTO_FD dir = -1;
 		int r;
 
 		if (!c->json) {
 			puts(b->names[i]);
 			continue;
 		}
-		snprintf(path, sizeof(path), "run/%s/info.json", b->names[i]);
-		r = tree_json(c->mount.fd, path, &info, &c->err);
+		snprintf(path, sizeof(path), "run/%s", b->names[i]);
+		dir = openat(c->mount.fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		r = dir < 0 ? err_set(&c->err, -errno, "%s: %s", path, strerror(errno))
+			    : tree_info(dir, b->names[i], &info, &c->err);
 		if (r < 0)
 			return r;
 		json_object_array_add(all, info);

@@ -10,6 +10,7 @@
 #include "tools/crucible/command.h"
 #include "tools/crucible/follow.h"
 #include "tools/crucible/logs.h"
+#include "tools/crucible/permits.h"
 #include "tools/crucible/printable.h"
 #include "tools/crucible/sbx.h"
 #include "tools/crucible/tree.h"
@@ -133,6 +134,8 @@ int cmd_events(struct cli *c)
 	struct journal j = { .c = c, .source = "all", .since = c->args.number[OPT_SINCE] };
 	int r = run(&j, open_events, NULL, "events.jsonl");
 
+	if (r == -EPERM && permits_explain(c->mount.fd, POLICY_READ, "events.jsonl", &c->err))
+		return r;
 	return r < 0 && !c->err.code ? err_set(&c->err, r, "events.jsonl: %s", strerror(-r)) : r;
 }
 
@@ -167,6 +170,8 @@ int cmd_logs(struct cli *c)
 	case -EACCES:
 		return err_set(&c->err, r, "the log of \"%s\" belongs to somebody else", id);
 	default:
+		if (r == -EPERM && permits_explain(c->mount.fd, POLICY_READ, id, &c->err))
+			return r;
 		return err_set(&c->err, r, "the log of \"%s\": %s", id, strerror(-r));
 	}
 }

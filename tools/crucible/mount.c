@@ -34,6 +34,12 @@ static int explain(int code, const char *path, struct err *e)
 			"%s is no crucible mount; start the daemon, as root: crucible daemon --mount %s (or name the mount: "
 			"--mount DIR, or CRUCIBLE_MOUNT)",
 			path, path);
+	case -ESTALE:
+		return err_set(
+			e, code,
+			"the view that is mounted on %s has ended: its time is over, or it was removed; whoever made it "
+			"can give it more (crucible mount --name NAME --ttl TIME, or its file ttl)",
+			path);
 	case -EACCES:
 		return err_set(e, code, "%s: you may not enter this directory", path);
 	default:

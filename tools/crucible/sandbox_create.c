@@ -10,7 +10,6 @@ int cmd_sandbox_create(struct cli *c)
 {
 	const struct args *a = &c->args;
 	AUTO_JSON *info = NULL;
-	struct err ignored = { 0 };
 	struct sbx s;
 	int r = sbx_make(c->mount.fd, a->text[OPT_NAME], "sbx-", false, &s, &c->err);
 
@@ -20,9 +19,9 @@ int cmd_sandbox_create(struct cli *c)
 	if (r == 0)
 		r = sbx_set_env(&s, &a->texts[OPT_ENV], &c->err);
 	if (r == 0 && c->json)
-		r = tree_json(s.dir, "info.json", &info, &c->err);
+		r = tree_info(s.dir, s.id, &info, &c->err);
 	if (r < 0)
-		sbx_remove(&s, &ignored);
+		sbx_undo(&s, &c->err);
 	else if (c->json)
 		r = print_json(c, json_object_get(info));
 	else

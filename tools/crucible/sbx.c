@@ -17,6 +17,7 @@
 #include "base/loop.h"
 #include "base/name.h"
 #include "tools/crucible/follow.h"
+#include "tools/crucible/permits.h"
 #include "tools/crucible/tree.h"
 
 #define ENV_TEXT_MAX  (1024u * 1024)
@@ -46,8 +47,10 @@ static int explain(int code, const char *id, struct err *e)
 	case -EEXIST:
 		return err_set(e, code, "there is a sandbox \"%s\" already", id);
 	case -EDQUOT:
-		return err_set(e, code,
-			       "there are as many sandboxes as the daemon permits; remove one: crucible rm ID");
+		return err_set(
+			e, code,
+			"there are as many sandboxes as the daemon, or the policy of this mount, permits; remove one: "
+			"crucible rm ID");
 	case -ENOSPC:
 		return err_set(e, code, "the daemon's store is nearly full (crucible doctor shows it)");
 	case -ENOMEM:
@@ -140,6 +143,9 @@ int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sb
 
 	if (r < 0)
 		return r;
+	/* Who may make one and not remove it would be left with it. */
+	if (lease && permits_explain(root, POLICY_DELETE, "a sandbox that goes with its command", e))
+		return -EPERM;
 	s.run = open_run(root, e);
 	if (s.run < 0)
 		return s.run;
@@ -157,6 +163,8 @@ int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sb
 	}
 	if (r < 0) {
 		sbx_close(&s);
+		if (r == -EPERM && permits_explain(root, POLICY_CREATE, "a sandbox", e))
+			return r;
 		/* Through sshfs a limit has no errno of its own. */
 		if (r == -EPERM)
 			return err_set(
@@ -281,7 +289,9 @@ int sbx_stretch(struct sbx *s, uint64_t timeout_ms, struct err *e)
 		return err_set(e, r, "sandbox \"%s\": limits/timeout_s cannot be read", s->id);
 	if (strtoull(text, NULL, 10) == 0 || strtoull(text, NULL, 10) >= want_s)
 		return 0;
-	return set_number(s, "limits/timeout_s", want_s, e);
+	r = set_number(s, "limits/timeout_s", want_s, e);
+	/* A policy that does not permit more: the command ends with its sandbox at the latest. */
+	return r == -EDQUOT ? 0 : r;
 }
 
 int sbx_remove_id(int root, const char *id, struct err *e)
@@ -294,7 +304,10 @@ int sbx_remove_id(int root, const char *id, struct err *e)
 	run = open_run(root, e);
 	if (run < 0)
 		return run;
-	return unlinkat(run, id, AT_REMOVEDIR) < 0 ? explain(-errno, id, e) : 0;
+	if (unlinkat(run, id, AT_REMOVEDIR) == 0)
+		return 0;
+	r = -errno;
+	return r == -EPERM && permits_explain(root, POLICY_DELETE, id, e) ? r : explain(r, id, e);
 }
 
 int sbx_remove(struct sbx *s, struct err *e)
@@ -302,6 +315,12 @@ int sbx_remove(struct sbx *s, struct err *e)
 	int r = unlinkat(s->run, s->id, AT_REMOVEDIR) < 0 ? -errno : 0;
 
 	return r == 0 || r == -ENOENT ? 0 : explain(r, s->id, e);
+}
+
+void sbx_undo(struct sbx *s, struct err *e)
+{
+	if (sbx_remove(s, NULL) < 0)
+		err_wrap(e, "sandbox \"%s\" was made, and stays, since you may not remove it", s->id);
 }
 
 int sbx_await(struct sbx *s, const char *word, unsigned timeout_ms, struct err *e)
@@ -313,15 +332,18 @@ int sbx_await(struct sbx *s, const char *word, unsigned timeout_ms, struct err *
 
 	/* Each change of status is a line of the log, and poll(2) tells of lines; `status` itself is a text. */
 	log = openat(s->dir, "log.jsonl", O_RDONLY | O_CLOEXEC);
-	if (log < 0)
+	if (log < 0 && errno != EPERM)
 		return tree_explain(s->dir, -errno, e, "%s: log.jsonl", s->id);
 	for (;;) {
 		char rest[4096];
 		bool moved = false;
 		int r;
 
-		while (read(log, rest, sizeof(rest)) > 0)
+		while (log >= 0 && read(log, rest, sizeof(rest)) > 0)
 			moved = true;
+		/* Whom the policy does not let read it looks again and again. */
+		f.was_ready = f.was_ready || log < 0;
+		f.idle = log < 0 && f.idle < 2 ? 2 : f.idle;
 		r = tree_word(s->dir, "status", status, sizeof(status));
 		if (r < 0)
 			return explain(r == -ESTALE ? -ENOENT : r, s->id, e);

@@ -24,8 +24,8 @@ int sbx_id_check(const char *id, struct err *e);
 int sbx_open(int root, const char *id, struct sbx *ret, struct err *e);
 
 /* Make one. @id NULL: a fresh name that begins with @prefix. With @lease it is destroyed when we end, however that
- * happens (no signal can come between). Errors: of sbx_id_check and mkdir: -EEXIST, -EDQUOT, -ENOSPC, -ENOMEM; nothing
- * is left then. */
+ * happens (no signal can come between). Errors: of sbx_id_check and mkdir: -EEXIST, -EDQUOT, -ENOSPC, -ENOMEM, -EPERM;
+ * nothing is left then. */
 int sbx_make(int root, const char *id, const char *prefix, bool lease, struct sbx *ret, struct err *e);
 
 /* Write the attributes that @a holds: --profile, --from or --snapshot, --vcpus, --memory, --disk, --net-allow,
@@ -37,8 +37,8 @@ int sbx_set_up(struct sbx *s, const struct args *a, struct err *e);
  * cannot hold a newline. Errors: -EINVAL, -E2BIG, those of the write. */
 int sbx_set_env(struct sbx *s, const struct args_texts *env, struct err *e);
 
-/* Have it live as long as a command of @timeout_ms may run in it, and a little more, unless it does. Errors: of reading
- * and writing limits/timeout_s. */
+/* Have it live as long as a command of @timeout_ms may run in it, and a little more, unless it does, or as long as the
+ * policy permits. Errors: of reading and writing limits/timeout_s. */
 int sbx_stretch(struct sbx *s, uint64_t timeout_ms, struct err *e);
 
 /* Have it end after @ms, from its start on. Errors: of the write. */
@@ -46,6 +46,8 @@ int sbx_limit_lifetime(struct sbx *s, uint64_t ms, struct err *e);
 
 /* rmdir. An @s that is gone is no error. */
 int sbx_remove(struct sbx *s, struct err *e);
+/* The same after a failure, whose words @e holds: where it may not be removed, they say that it stays. */
+void sbx_undo(struct sbx *s, struct err *e);
 /* By name, without opening it: works for a sandbox whose directory one may not enter. -ENOENT, -EPERM, -EACCES. */
 int sbx_remove_id(int root, const char *id, struct err *e);
 

@@ -51,7 +51,7 @@ int cmd_snapshot_create(struct cli *c)
 	if (r == 0 && a->given[OPT_WAIT])
 		r = snapshot_await_ready(c->mount.fd, &snap, &c->err);
 	if (r == 0 && c->json)
-		r = tree_json(snap.dir, "info.json", &info, &c->err);
+		r = tree_info(snap.dir, name, &info, &c->err);
 	if (r == 0 && c->json)
 		r = print_json(c, json_object_get(info));
 	else if (r == 0)

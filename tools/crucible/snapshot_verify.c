@@ -9,6 +9,7 @@
 #include "tools/crucible/command.h"
 #include "tools/crucible/each.h"
 #include "tools/crucible/fields.h"
+#include "tools/crucible/permits.h"
 #include "tools/crucible/snapshot.h"
 #include "tools/crucible/watch.h"
 
@@ -52,7 +53,8 @@ static int remove_one(struct cli *c, const char *id, struct err *e)
 		return err_set(e, -errno, "snapshots: %s", strerror(errno));
 	if (unlinkat(all, id, AT_REMOVEDIR) == 0 || (errno == ENOENT && c->args.given[OPT_FORCE]))
 		return 0;
-	return snapshot_explain(-errno, id, e);
+	r = -errno;
+	return r == -EPERM && permits_explain(c->mount.fd, POLICY_DELETE, id, e) ? r : snapshot_explain(r, id, e);
 }
 
 int cmd_snapshot_rm(struct cli *c)

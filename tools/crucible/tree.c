@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tools/crucible/fields.h"
 #include "tools/crucible/printable.h"
 
 #define WORDS_MAX sizeof(((struct err *)NULL)->msg)
@@ -47,6 +48,8 @@ int tree_json(int dir, const char *path, struct json_object **ret, struct err *e
 	size_t len;
 	int r = tree_read(dir, path, &text, &len);
 
+	if (r == -EPERM)
+		return tree_explain(dir, r, e, "%s", path);
 	if (r < 0)
 		return err_set(e, r, "%s: %s", path, strerror(-r));
 	r = json_parse(text, len, &o, e);
@@ -56,6 +59,26 @@ int tree_json(int dir, const char *path, struct json_object **ret, struct err *e
 	}
 	if (!json_object_is_type(o, json_type_object))
 		return err_set(e, -EINVAL, "%s: no JSON object", path);
+	*ret = o;
+	o = NULL;
+	return 0;
+}
+
+int tree_info(int dir, const char *id, struct json_object **ret, struct err *e)
+{
+	AUTO_JSON *o = NULL;
+	char status[32];
+	int r = tree_json(dir, "info.json", ret, e);
+
+	if (r != -EPERM)
+		return r;
+	o = json_object_new_object();
+	r = tree_word(dir, "status", status, sizeof(status));
+	if (r == 0 && (!o || fields_put(o, "id", json_object_new_string(id)) < 0 ||
+		       fields_put(o, "status", json_object_new_string(status)) < 0))
+		r = -ENOMEM;
+	if (r < 0)
+		return err_set(e, r, "%s: status: %s", id, strerror(-r));
 	*ret = o;
 	o = NULL;
 	return 0;
@@ -145,7 +168,7 @@ int tree_explain(int dir, int code, struct err *e, const char *fmt, ...)
 	if (code == -ENOTCONN || code == -ECONNABORTED)
 		return err_set(e, code, "%s: the guest, or the daemon, is gone", what);
 	if (code == -ESTALE)
-		return err_set(e, code, "%s: it has been removed", what);
+		return err_set(e, code, "%s: it has been removed, or the view of this mount has ended", what);
 	return err_set(e, code, "%s: %s", what, strerror(-code));
 }
 

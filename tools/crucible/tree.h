@@ -14,8 +14,11 @@
 int tree_read(int dir, const char *path, char **ret, size_t *ret_len);
 /* Its first line without blanks around it, control characters replaced. Errors: as above; -ENOBUFS longer than @cap. */
 int tree_word(int dir, const char *path, char *out, size_t cap);
-/* A record. Errors: as above; -EINVAL with words when it is no JSON object. */
+/* A record. Errors: as above, with words (-EPERM: those of the `error` beside it); -EINVAL it is no JSON object. */
 int tree_json(int dir, const char *path, struct json_object **ret, struct err *e);
+
+/* An object's info.json; where the policy does not let it be read: its id and status. Errors: as tree_json(). */
+int tree_info(int dir, const char *id, struct json_object **ret, struct err *e);
 
 /* Write @len bytes of @data as they are, in one open file. Errors: those of open, write and close. */
 int tree_write(int dir, const char *path, const void *data, size_t len);

@@ -87,8 +87,8 @@ int call_answer(struct call *c, struct buf *out)
 	const size_t was = out->len;
 	int r;
 
-	if (c->failed && !c->tool)
-		return rpc_error(out, c->id, c->modern ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
+	if (c->failed && (!c->tool || c->unlisted))
+		return rpc_error(out, c->id, c->modern || c->tool ? RPC_PARAMS : RPC_NO_RESOURCE, c->cli.err.msg, NULL);
 	r = rpc_open(out, c->id, head_of(c));
 	if (r == 0)
 		r = add_result(c, out);

@@ -45,6 +45,7 @@ struct call {
 	struct json_object *progress; /* its token, or NULL; owned */
 	uint64_t started_ns;
 	bool modern;
+	bool unlisted; /* the worker's: the policy does not permit the tool, so there is none */
 
 	atomic_bool cancelled;
 	pthread_mutex_t lock; /* protects what follows: a signal must not meet the thread's next job */
@@ -82,6 +83,7 @@ enum tool_flags {
 	TOOL_DESTRUCTIVE = 1 << 1,
 	TOOL_IDEMPOTENT = 1 << 2,
 	TOOL_GUEST_TEXT = 1 << 3, /* its result holds what a guest wrote */
+	TOOL_ANY_OP = 1 << 4,	  /* one of its operations will do */
 };
 
 struct tool {
@@ -89,15 +91,19 @@ struct tool {
 	const char *description;    /* what it does, and with which files */
 	const char *input, *output; /* schemas, as schema_parse() reads them */
 	unsigned flags;
+	unsigned ops; /* enum policy_op: what it needs in any case; what an argument needs besides the daemon says */
 	call_fn *run;
 };
 extern const struct tool tools[];
 extern const size_t ntools;
 
+/* By the flags alone: the policy may have changed, which the worker looks at. */
 const struct tool *tool_find(const struct guard *g, const char *name);
+/* By the flags and the policy that is known. */
+bool tool_permitted(struct guard *g, const struct tool *t);
 /* {"tools":[…]} of those that @g permits. NULL: no memory. */
-struct json_object *tools_list(const struct guard *g);
-/* Check the arguments, open the mount, run. As a call_fn. */
+struct json_object *tools_list(struct guard *g);
+/* Check the arguments, open the mount, run. As a call_fn; also -EPERM with c->unlisted. */
 int tool_call(struct call *c);
 
 call_fn tool_run, tool_exec, tool_create, tool_stop, tool_delete, tool_inspect, tool_list,
@@ -126,6 +132,6 @@ int put_content(struct json_object *o, const char *key, struct buf *bytes);
 
 call_fn resources_list, resources_read;
 struct json_object *resources_templates(void);
-bool resources_permitted(const struct guard *g);
+bool resources_permitted(struct guard *g);
 
 #endif

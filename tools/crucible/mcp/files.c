@@ -27,6 +27,8 @@ static int explain(struct call *c, const char *path, int code)
 {
 	const char *words = code == -ENOTCONN ? "the guest does not run" : strerror(-code);
 
+	if (code == -EPERM && permits_explain(c->cli.mount.fd, POLICY_FILES, path, &c->cli.err))
+		return code;
 	return err_set(&c->cli.err, code, "path: %s: %s", path, words);
 }
 

@@ -24,8 +24,78 @@ void guard_fini(struct guard *g)
 {
 	free(g->pending);
 	g->pending = NULL;
+	permits_fini(&g->policy);
 	pthread_mutex_destroy(&g->lock);
 }
+
+/* -- the policy
+ * -------------------------------------------------------------------------------------------------------- */
+
+void guard_refresh(struct guard *g, int root)
+{
+	struct permits now, old;
+	unsigned before;
+
+	if (permits_read(root, &now, NULL) < 0)
+		return;
+	pthread_mutex_lock(&g->lock);
+	old = g->policy;
+	before = g->known ? old.ops : POLICY_OPS_ALL;
+	g->policy = now;
+	g->known = true;
+	g->changes += before != now.ops;
+	pthread_mutex_unlock(&g->lock);
+	permits_fini(&old);
+}
+
+bool guard_knows(struct guard *g)
+{
+	bool known;
+
+	pthread_mutex_lock(&g->lock);
+	known = g->known;
+	pthread_mutex_unlock(&g->lock);
+	return known;
+}
+
+unsigned guard_changes(struct guard *g)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&g->lock);
+	n = g->changes;
+	pthread_mutex_unlock(&g->lock);
+	return n;
+}
+
+bool guard_permits(struct guard *g, unsigned ops)
+{
+	bool good;
+
+	pthread_mutex_lock(&g->lock);
+	good = !g->known || (g->policy.ops & ops) == ops;
+	pthread_mutex_unlock(&g->lock);
+	return good;
+}
+
+static uint64_t policy_max(struct guard *g, enum policy_max which)
+{
+	uint64_t max;
+
+	pthread_mutex_lock(&g->lock);
+	max = g->policy.max[which];
+	pthread_mutex_unlock(&g->lock);
+	return max;
+}
+
+/* Of two limits, 0 being none. */
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* -- the flags
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* Call @fn for each word of "a, b"; true when it returned true for one. */
 static bool any_word(const char *list, bool (*fn)(const char *word, size_t len, const char *arg), const char *arg)
@@ -59,26 +129,41 @@ bool guard_permits_tool(const struct guard *g, const char *name)
 	return !guard_lists(g->args->text[OPT_DENY_TOOLS], name);
 }
 
-/* The first permitted one serves where none is named. */
-static const char *default_profile(const struct guard *g, char out[SBX_ID_MAX + 1])
+bool guard_permits_profile(struct guard *g, const char *name)
 {
 	const char *list = g->args->text[OPT_ALLOW_PROFILES];
-	size_t len;
+	bool good = !list || guard_lists(list, name);
+
+	pthread_mutex_lock(&g->lock);
+	good = good && (!g->policy.profiles || guard_lists(g->policy.profiles, name));
+	pthread_mutex_unlock(&g->lock);
+	return good;
+}
+
+/* The first permitted one serves where none is named. NULL: the daemon has one that the policy permits. */
+static const char *default_profile(struct guard *g, char out[SBX_ID_MAX + 1])
+{
+	const char *list = g->args->text[OPT_ALLOW_PROFILES];
 
 	if (g->args->given[OPT_DEFAULT_PROFILE])
 		return g->args->text[OPT_DEFAULT_PROFILE];
 	if (!list)
 		return NULL;
-	list += strspn(list, ", \t");
-	len = strcspn(list, ", \t");
-	if (len > SBX_ID_MAX)
-		len = SBX_ID_MAX;
-	memcpy(out, list, len);
-	out[len] = '\0';
+	*out = '\0';
+	for (size_t len; *(list += strspn(list, ", \t")); list += len) {
+		char word[SBX_ID_MAX + 1];
+
+		len = strcspn(list, ", \t");
+		snprintf(word, sizeof(word), "%.*s", (int)len, list);
+		if (!*out || guard_permits_profile(g, word))
+			memcpy(out, word, sizeof(word));
+		if (guard_permits_profile(g, word))
+			break;
+	}
 	return out;
 }
 
-int guard_origin(const struct guard *g, struct args *a, struct err *e)
+int guard_origin(struct guard *g, struct args *a, struct err *e)
 {
 	const char *list = g->args->text[OPT_ALLOW_PROFILES], *profile;
 	static _Thread_local char first[SBX_ID_MAX + 1]; /* @a borrows it for the time of the call */
@@ -90,10 +175,14 @@ int guard_origin(const struct guard *g, struct args *a, struct err *e)
 		a->given[OPT_PROFILE] = profile != NULL;
 		a->text[OPT_PROFILE] = profile;
 	}
-	if (list && a->given[OPT_PROFILE] && !guard_lists(list, a->text[OPT_PROFILE]))
+	if (!a->given[OPT_PROFILE] || guard_permits_profile(g, a->text[OPT_PROFILE]))
+		return 0;
+	if (list)
 		return err_set(e, -EPERM, "profile: \"%s\" is not permitted; the operator permits: %s",
 			       a->text[OPT_PROFILE], list);
-	return 0;
+	return err_set(e, -EPERM,
+		       "profile: \"%s\" is not permitted by the policy of this mount (list_profiles tells what is)",
+		       a->text[OPT_PROFILE]);
 }
 
 /* "host" permits "host" and "host:443"; "*.d" permits "a.d", "*.a.d" and these with a port; all else only itself. */
@@ -118,11 +207,22 @@ static bool is_blank(const char *list)
 	return !list[strspn(list, ", \t")];
 }
 
-int guard_publish(const struct guard *g, const struct args_texts *ports, struct err *e)
+/* Whoever asks for a network: does the policy permit one at all? */
+static int check_network(struct guard *g, const char *what, struct err *e)
+{
+	bool none;
+
+	pthread_mutex_lock(&g->lock);
+	none = g->known && (g->policy.no_network || !(g->policy.ops & POLICY_NETWORK));
+	pthread_mutex_unlock(&g->lock);
+	return none ? err_set(e, -EPERM, "%s: the policy of this mount permits no network", what) : 0;
+}
+
+int guard_publish(struct guard *g, const struct args_texts *ports, struct err *e)
 {
 	if (ports->n && g->args->given[OPT_NET_ALLOW_MAX] && is_blank(g->args->text[OPT_NET_ALLOW_MAX]))
 		return err_set(e, -EPERM, "publish: the operator permits no network");
-	return 0;
+	return ports->n ? check_network(g, "publish", e) : 0;
 }
 
 static int check_host(const struct guard *g, const char *line, struct err *e)
@@ -135,9 +235,9 @@ static int check_host(const struct guard *g, const char *line, struct err *e)
 		       is_blank(list) ? "no network" : list);
 }
 
-int guard_net(const struct guard *g, const struct args_texts *lines, struct err *e)
+int guard_net(struct guard *g, const struct args_texts *lines, struct err *e)
 {
-	int r = 0;
+	int r = lines->n ? check_network(g, "net_allow", e) : 0;
 
 	for (size_t i = 0; i < lines->n && r == 0; i++)
 		r = check_host(g, lines->v[i], e);
@@ -160,18 +260,29 @@ int guard_net_of(const struct guard *g, int dir, struct err *e)
 	return r;
 }
 
-uint64_t guard_timeout_ms(const struct guard *g, uint64_t ms)
+uint64_t guard_fork_lifetime_ms(const struct guard *g)
 {
-	uint64_t max = g->args->number[OPT_MAX_TIMEOUT];
-
-	return max && (ms == 0 || ms > max) ? max : ms;
+	return g->args->number[OPT_MAX_TIMEOUT];
 }
 
-int guard_forks(const struct guard *g, uint64_t count, struct err *e)
+uint64_t guard_timeout_ms(struct guard *g, uint64_t ms)
 {
+	uint64_t policy_s = policy_max(g, POLICY_MAX_TIMEOUT_S);
+
+	return smaller(ms,
+		       smaller(g->args->number[OPT_MAX_TIMEOUT], policy_s < UINT64_MAX / 1000 ? policy_s * 1000 : 0));
+}
+
+int guard_forks(struct guard *g, uint64_t count, struct err *e)
+{
+	uint64_t policy = policy_max(g, POLICY_MAX_FORK);
+
 	if (g->args->given[OPT_MAX_FORK] && count > g->args->number[OPT_MAX_FORK])
 		return err_set(e, -EPERM, "count: %llu forks at once; the operator permits %llu",
 			       (unsigned long long)count, (unsigned long long)g->args->number[OPT_MAX_FORK]);
+	if (policy && count > policy)
+		return err_set(e, -EDQUOT, "count: %llu forks at once; the policy of this mount permits %llu",
+			       (unsigned long long)count, (unsigned long long)policy);
 	return 0;
 }
 

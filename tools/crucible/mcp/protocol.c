@@ -69,17 +69,25 @@ static struct json_object *server_info(void)
 	return o;
 }
 
-static int put_common(struct json_object *o, bool resources)
+/* @told: a client of this revision is told when the tools are others. */
+static int put_common(struct json_object *o, bool resources, bool told)
 {
-	struct json_object *capabilities = json_object_new_object();
+	struct json_object *capabilities = json_object_new_object(), *tools = json_object_new_object();
+	int r = o && capabilities && tools ? 0 : -ENOMEM;
 
-	if (!o || !capabilities || fields_put(o, "instructions", json_object_new_string(instructions)) < 0 ||
-	    fields_put(capabilities, "tools", json_object_new_object()) < 0 ||
-	    (resources && fields_put(capabilities, "resources", json_object_new_object()) < 0)) {
-		json_object_put(capabilities);
-		return -ENOMEM;
-	}
-	return fields_put(o, "capabilities", capabilities);
+	if (r == 0 && told)
+		r = fields_put(tools, "listChanged", json_object_new_boolean(true));
+	if (r == 0)
+		r = fields_put(capabilities, "tools", json_object_get(tools));
+	if (r == 0 && resources)
+		r = fields_put(capabilities, "resources", json_object_new_object());
+	if (r == 0)
+		r = fields_put(o, "capabilities", json_object_get(capabilities));
+	if (r == 0)
+		r = fields_put(o, "instructions", json_object_new_string(instructions));
+	json_object_put(tools);
+	json_object_put(capabilities);
+	return r;
 }
 
 static struct json_object *good_or_null(struct json_object *o, int r)
@@ -94,7 +102,7 @@ struct json_object *protocol_initialize(struct json_object *params, bool resourc
 {
 	struct json_object *o = json_object_new_object();
 	const char *asked = fields_text(params, "protocolVersion") ?: "", *version = handshake_versions[0];
-	int r = put_common(o, resources);
+	int r = put_common(o, resources, true);
 
 	for (size_t i = 0; i < ARRAY_LEN(handshake_versions); i++) {
 		if (!strcmp(handshake_versions[i], asked))
@@ -110,7 +118,7 @@ struct json_object *protocol_initialize(struct json_object *params, bool resourc
 struct json_object *protocol_discover(bool resources)
 {
 	struct json_object *o = json_object_new_object();
-	int r = put_common(o, resources);
+	int r = put_common(o, resources, false);
 
 	if (r == 0)
 		r = fields_put(o, "supportedVersions", versions());

@@ -33,9 +33,9 @@ static const struct {
 	{ "net/log.jsonl", "application/jsonl", true },
 };
 
-bool resources_permitted(const struct guard *g)
+bool resources_permitted(struct guard *g)
 {
-	return guard_permits_tool(g, "read_file");
+	return guard_permits_tool(g, "read_file") && (guard_permits(g, POLICY_READ) || guard_permits(g, POLICY_FILES));
 }
 
 struct json_object *resources_templates(void)

@@ -68,7 +68,6 @@ int make_sandbox(struct call *c, const char *prefix, bool lease, struct sbx *ret
 {
 	struct args *a = &c->cli.args;
 	AUTO_FREE char *from = NULL;
-	struct err ignored = { 0 };
 	int r = take_image(c, &from);
 
 	if (r == 0)
@@ -87,7 +86,7 @@ int make_sandbox(struct call *c, const char *prefix, bool lease, struct sbx *ret
 	if (r == 0)
 		r = guard_net_of(c->guard, ret->dir, &c->cli.err);
 	if (r < 0) {
-		sbx_remove(ret, &ignored);
+		sbx_undo(ret, &c->cli.err);
 		sbx_close(ret);
 	}
 	return r;
@@ -106,7 +105,6 @@ static void take_lifetime(struct call *c)
 
 int tool_create(struct call *c)
 {
-	struct err ignored = { 0 };
 	struct sbx s;
 	int r;
 
@@ -116,9 +114,9 @@ int tool_create(struct call *c)
 		return r;
 	r = sbx_set_env(&s, &c->cli.args.texts[OPT_ENV], &c->cli.err);
 	if (r == 0)
-		r = tree_json(s.dir, "info.json", &c->result, &c->cli.err);
+		r = tree_info(s.dir, s.id, &c->result, &c->cli.err);
 	if (r < 0)
-		sbx_remove(&s, &ignored);
+		sbx_undo(&s, &c->cli.err);
 	sbx_close(&s);
 	return r;
 }
@@ -236,14 +234,15 @@ int tool_logs(struct call *c)
 
 int tool_list_profiles(struct call *c)
 {
-	const char *permitted = c->guard->args->text[OPT_ALLOW_PROFILES];
 	struct json_object *list;
 	int r = call_command(c, cmd_profile_ls, "profiles");
 
-	if (r < 0 || !permitted || !json_object_object_get_ex(c->result, "profiles", &list))
+	if (r < 0 || !json_object_object_get_ex(c->result, "profiles", &list))
 		return r;
 	for (size_t i = json_object_array_length(list); i-- > 0;) {
-		if (!guard_lists(permitted, fields_text(json_object_array_get_idx(list, i), "name") ?: ""))
+		const char *name = fields_text(json_object_array_get_idx(list, i), "name") ?: "";
+
+		if (!guard_permits_profile(c->guard, name))
 			json_object_array_del_idx(list, i, 1);
 	}
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* crucible mcp serve: the tree for agents that call tools. It holds nothing: whatever it does is done by opening files
  * of the mount, as its caller. No daemon is needed to start it; a call without one fails in words that say how to start
- * it. */
+ * it, and the first one with it reads the policy. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +66,9 @@ int cmd_mcp_serve(struct cli *c)
 	if (r < 0)
 		return r;
 	config.guard = &guard;
+	if (mount_open(config.mount, &c->mount, NULL) == 0)
+		guard_refresh(&guard, c->mount.fd);
+	mount_close(&c->mount);
 	r = server_run(&config, &c->err);
 	guard_fini(&guard);
 	return r;

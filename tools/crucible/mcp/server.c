@@ -259,7 +259,7 @@ static void drain(struct server *s)
 
 int server_run(const struct server_config *config, struct err *e)
 {
-	struct server s = { .config = *config };
+	struct server s = { .config = *config, .told = guard_changes(config->guard) };
 	int r;
 
 	mallopt(M_ARENA_MAX, ARENAS);

@@ -99,6 +99,18 @@ static void done_call(struct pool_job *job)
 	server_go_on(s);
 }
 
+/* A call has read the policy anew. */
+static void tell_tools(struct server *s)
+{
+	unsigned now = guard_changes(s->config.guard);
+
+	if (now == s->told)
+		return;
+	s->told = now;
+	if (s->shook_hands)
+		server_sent(s, rpc_notify(&s->out.text, "notifications/tools/list_changed", json_object_new_object()));
+}
+
 void server_serve_calls(struct server *s)
 {
 	struct call *c;
@@ -107,6 +119,7 @@ void server_serve_calls(struct server *s)
 		if (!atomic_load(&c->cancelled))
 			answer_call(s, c);
 		forget(s, c);
+		tell_tools(s);
 	}
 	while (!s->ending && !server_full(s) && s->in_state[CALL_RUNNING] < THREADS && (c = oldest(s, CALL_QUEUED)) &&
 	       pool_submit(s->pool, &c->job) == 0)

@@ -34,6 +34,8 @@ struct server {
 	loop_id in_id, out_id, resend, progress, deadline, room, idle;
 	bool paused;	   /* of reading */
 	bool always_ready; /* the input: a file, or a pipe that nobody writes to any more */
+	bool shook_hands;  /* by `initialize`: whoever did is told when the tools are others */
+	unsigned told;	   /* guard_changes() that it knows of */
 	bool ending;
 	uint64_t gone_ns; /* by then, when it is ending */
 	int code;	  /* what server_run() returns */

@@ -32,23 +32,24 @@ static void on_request(struct server *s, const struct rpc_message *m)
 
 	if (r != 0)
 		return server_sent(s, rpc_error(server_answers(s), m->id, r, words.msg, data));
-	if (!modern && !strcmp(m->method, "initialize"))
+	if (!modern && !strcmp(m->method, "initialize")) {
 		result = protocol_initialize(m->params, resources);
-	else if (!strcmp(m->method, "server/discover"))
+		s->shook_hands = true;
+	} else if (!strcmp(m->method, "server/discover")) {
 		result = protocol_discover(resources);
-	else if (!modern && !strcmp(m->method, "ping"))
+	} else if (!modern && !strcmp(m->method, "ping")) {
 		result = json_object_new_object();
-	else if (!strcmp(m->method, "tools/list"))
+	} else if (!strcmp(m->method, "tools/list")) {
 		result = tools_list(s->config.guard);
-	else if (resources && !strcmp(m->method, "resources/templates/list"))
+	} else if (resources && !strcmp(m->method, "resources/templates/list")) {
 		result = resources_templates();
-	else if (!strcmp(m->method, "tools/call"))
+	} else if (!strcmp(m->method, "tools/call")) {
 		return on_tool(s, m, modern);
-	else if (resources && !strcmp(m->method, "resources/list"))
+	} else if (resources && !strcmp(m->method, "resources/list")) {
 		return server_submit(s, m, modern, NULL, resources_list);
-	else if (resources && !strcmp(m->method, "resources/read"))
+	} else if (resources && !strcmp(m->method, "resources/read")) {
 		return server_submit(s, m, modern, NULL, resources_read);
-	else {
+	} else {
 		char text[160];
 
 		snprintf(text, sizeof(text), "there is no method \"%.100s\"", m->method);

@@ -23,7 +23,7 @@ int tool_snapshot(struct call *c)
 /* The operator's limits hold for forks, too: what they may reach they have from their snapshot. */
 static int restrict_forks(struct call *c, const struct fork_batch *b)
 {
-	uint64_t timeout_ms = guard_timeout_ms(c->guard, 0);
+	uint64_t timeout_ms = guard_fork_lifetime_ms(c->guard);
 	struct err ignored = { 0 };
 	int r = 0;
 

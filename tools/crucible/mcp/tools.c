@@ -11,6 +11,7 @@
 #include "tools/crucible/fields.h"
 #include "tools/crucible/mcp/call.h"
 #include "tools/crucible/mcp/schema.h"
+#include "tools/crucible/tree.h"
 
 /* Schemas, with ' for ". */
 #define OBJECT(properties, required) \
@@ -58,38 +59,39 @@ const struct tool tools[] = {
 		 ",'code':{'type':'string','description':'instead of command: a script for /bin/sh or its #! line'}," ORIGIN
 		 "," ENV "," FILES ",'stdin':" TEXT ",'cwd':" TEXT ",'timeout_s':" SECONDS "," NET "," SIZES,
 		 ""),
-	  RECORD, TOOL_DESTRUCTIVE | TOOL_GUEST_TEXT, tool_run },
+	  RECORD, TOOL_DESTRUCTIVE | TOOL_GUEST_TEXT, POLICY_CREATE | POLICY_EXEC | POLICY_READ | POLICY_DELETE,
+	  tool_run },
 	{ "create_sandbox",
 	  "A machine that stays until deleted or timeout_s is over; starts at its first use. (mkdir run/NAME; write from, limits/*, "
 	  "net/allow, net/ports)",
 	  OBJECT("'name':" TEXT "," ORIGIN ",'snapshot':" TEXT "," SIZES ",'timeout_s':" SECONDS "," ENV "," NET
 		 ",'publish':{'type':'array','items':{'type':'string'},'description':'[IP:]HOST:GUEST ports'}",
 		 ""),
-	  SANDBOX, 0, tool_create },
+	  SANDBOX, 0, POLICY_CREATE, tool_create },
 	{ "exec",
 	  "Run a command in a sandbox to its end; several may run at once. (mkdir run/ID/exec/X; write cmd; read wait; rmdir)",
 	  OBJECT(SBX "," COMMAND ",'code':{'type':'string','description':'instead of command: a script'},'cwd':" TEXT
 		     "," ENV ",'user':" TEXT ",'timeout_s':" SECONDS ",'stdin':" TEXT,
 		 "'sandbox_id'"),
-	  RECORD, TOOL_DESTRUCTIVE | TOOL_GUEST_TEXT, tool_exec },
+	  RECORD, TOOL_DESTRUCTIVE | TOOL_GUEST_TEXT, POLICY_EXEC | POLICY_READ, tool_exec },
 	{ "write_files",
 	  "Write files into a sandbox; parents are made, existing files replaced. (write run/ID/fs/PATH)",
 	  OBJECT(SBX "," FILES, "'sandbox_id','files'"), GIVES("'files':" WHOLE ",'bytes':" WHOLE, "'files','bytes'"),
-	  TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, tool_write_files },
+	  TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, POLICY_FILES, tool_write_files },
 	{ "read_file", "Read one file of a sandbox; base64 is true where it is no text. (read run/ID/fs/PATH)",
 	  OBJECT(SBX ",'path':" TEXT
 		     ",'max_bytes':{'type':'integer','minimum':0,'maximum':4194304,'description':'1048576'}",
 		 "'sandbox_id','path'"),
 	  GIVES("'path':" TEXT ",'content':" TEXT ",'bytes':" WHOLE ",'base64':" BOOL ",'truncated':" BOOL,
 		"'path','content','bytes','base64','truncated'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, tool_read_file },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_FILES, tool_read_file },
 	{ "list_files", "The entries of one directory of a sandbox. (ls run/ID/fs/PATH)",
 	  OBJECT(SBX ",'path':" TEXT, "'sandbox_id','path'"),
 	  GIVES("'entries':{'type':'array','items':" GIVES("'name':" TEXT ",'type':" TEXT ",'size':" WHOLE
 							   ",'mode':" TEXT,
 							   "'name','type'") "},'truncated':" BOOL,
 		"'entries','truncated'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, tool_list_files },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_FILES, tool_list_files },
 	{ "wait_for_text",
 	  "Wait until a file of the sandbox, or the output of its latest command, holds a text: for servers that say they are "
 	  "ready. (read run/ID/fs/PATH, stdout, stderr or console.log again and again)",
@@ -97,45 +99,48 @@ const struct tool tools[] = {
 		     ",'timeout_s':" SECONDS,
 		 "'sandbox_id','text'"),
 	  GIVES("'found':" BOOL ",'offset':" WHOLE ",'line':" TEXT, "'found'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, tool_wait_for_text },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT | TOOL_ANY_OP, POLICY_READ | POLICY_FILES,
+	  tool_wait_for_text },
 	{ "logs",
 	  "What happened to a sandbox, also when it is gone; go on with since = next_offset. (read run/ID/log.jsonl, "
 	  "logs/by-name/ID)",
 	  OBJECT(SBX ",'source':{'enum':['exec','service','all']},'since':{'type':'integer','minimum':0}",
 		 "'sandbox_id'"),
 	  GIVES("'records':" RECORDS ",'next_offset':" WHOLE, "'records','next_offset'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, tool_logs },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_READ, tool_logs },
 	{ "stop_sandbox", "Power a sandbox off in good order; its disk stays. (write stop into run/ID/ctl)",
 	  OBJECT(SBX, "'sandbox_id'"), GIVES(SBX ",'status':" TEXT, "'sandbox_id','status'"),
-	  TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, tool_stop },
+	  TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, POLICY_EXEC, tool_stop },
 	{ "delete_sandbox", "End a sandbox and remove all of it. (rmdir run/ID)", OBJECT(SBX, "'sandbox_id'"),
-	  GONE(SBX), TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, tool_delete },
+	  GONE(SBX), TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, POLICY_DELETE, tool_delete },
 	{ "inspect_sandbox",
 	  "Status, limits, usage and origin of a sandbox. (read run/ID/info.json, limits/*, usage.json)",
-	  OBJECT(SBX, "'sandbox_id'"), SANDBOX, TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_inspect },
+	  OBJECT(SBX, "'sandbox_id'"), SANDBOX, TOOL_READ_ONLY | TOOL_IDEMPOTENT, POLICY_READ, tool_inspect },
 	{ "list_sandboxes", "All sandboxes. (ls run)", OBJECT("", ""), GIVES("'sandboxes':" RECORDS, "'sandboxes'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_list },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list },
 	{ "snapshot",
 	  "Freeze memory and disk of a sandbox, which goes on; can be forked at once. (write NAME into run/ID/snapshot)",
-	  OBJECT(SBX ",'name':" TEXT, "'sandbox_id'"), SNAPSHOT, 0, tool_snapshot },
+	  OBJECT(SBX ",'name':" TEXT, "'sandbox_id'"), SNAPSHOT, 0, POLICY_SNAPSHOT, tool_snapshot },
 	{ "fork",
 	  "New sandboxes that go on from a snapshot; what ran in it runs on in each. (write into snapshots/ID/fork)",
 	  OBJECT(SNAP ",'count':{'type':'integer','minimum':1,'maximum':256}", "'snapshot_id'"),
-	  GIVES("'sandboxes':" RECORDS, "'sandboxes'"), 0, tool_fork },
+	  GIVES("'sandboxes':" RECORDS, "'sandboxes'"), 0, POLICY_FORK, tool_fork },
 	{ "list_snapshots", "All snapshots. (ls snapshots)", OBJECT("", ""),
-	  GIVES("'snapshots':" RECORDS, "'snapshots'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_list_snapshots },
+	  GIVES("'snapshots':" RECORDS, "'snapshots'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_snapshots },
 	{ "inspect_snapshot", "Source, parent, sizes and forks of a snapshot. (read snapshots/ID/info.json)",
-	  OBJECT(SNAP, "'snapshot_id'"), SNAPSHOT, TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_inspect_snapshot },
+	  OBJECT(SNAP, "'snapshot_id'"), SNAPSHOT, TOOL_READ_ONLY | TOOL_IDEMPOTENT, POLICY_READ,
+	  tool_inspect_snapshot },
 	{ "delete_snapshot", "Remove a snapshot; what grew out of it lives on. (rmdir snapshots/ID)",
-	  OBJECT(SNAP, "'snapshot_id'"), GONE(SNAP), TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, tool_delete_snapshot },
+	  OBJECT(SNAP, "'snapshot_id'"), GONE(SNAP), TOOL_DESTRUCTIVE | TOOL_IDEMPOTENT, POLICY_DELETE,
+	  tool_delete_snapshot },
 	{ "diff", "Which files a snapshot has otherwise than its parent. (read snapshots/ID/diff.json)",
 	  OBJECT(SNAP, "'snapshot_id'"),
 	  GIVES("'added':" TEXTS ",'changed':" TEXTS ",'deleted':" TEXTS, "'added','changed','deleted'"),
-	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, tool_diff },
+	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_READ, tool_diff },
 	{ "list_profiles", "The root file systems to start from. (ls profiles)", OBJECT("", ""),
-	  GIVES("'profiles':" RECORDS, "'profiles'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_list_profiles },
+	  GIVES("'profiles':" RECORDS, "'profiles'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_profiles },
 	{ "list_images", "The OCI images that are here. (ls images/tags)", OBJECT("", ""),
-	  GIVES("'images':" TEXTS, "'images'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, tool_list_images },
+	  GIVES("'images':" TEXTS, "'images'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_images },
 };
 const size_t ntools = ARRAY_LEN(tools);
 
@@ -146,6 +151,15 @@ const struct tool *tool_find(const struct guard *g, const char *name)
 			return guard_permits_tool(g, name) ? &tools[i] : NULL;
 	}
 	return NULL;
+}
+
+bool tool_permitted(struct guard *g, const struct tool *t)
+{
+	bool good = !(t->flags & TOOL_ANY_OP) && guard_permits(g, t->ops);
+
+	for (unsigned op = 1; t->flags & TOOL_ANY_OP && op <= t->ops; op <<= 1)
+		good = good || (t->ops & op && guard_permits(g, op));
+	return good && guard_permits_tool(g, t->name);
 }
 
 static struct json_object *describe(const struct tool *t)
@@ -168,7 +182,7 @@ static struct json_object *describe(const struct tool *t)
 	return o;
 }
 
-struct json_object *tools_list(const struct guard *g)
+struct json_object *tools_list(struct guard *g)
 {
 	struct json_object *all = json_object_new_object(), *list = json_object_new_array();
 	bool good = all && list;
@@ -176,7 +190,7 @@ struct json_object *tools_list(const struct guard *g)
 	for (size_t i = 0; good && i < ntools; i++) {
 		struct json_object *o = NULL;
 
-		if (!guard_permits_tool(g, tools[i].name))
+		if (!tool_permitted(g, &tools[i]))
 			continue;
 		o = describe(&tools[i]);
 		good = o && json_object_array_add(list, o) == 0;
@@ -324,18 +338,52 @@ static int check_arguments(struct call *c)
 	return schema_check(schema, c->in, &c->cli.err);
 }
 
+/* Is there such a tool, by the newest policy that can be had? @r: of opening the mount. */
+static bool is_listed(struct call *c, int r)
+{
+	if (r == 0 && (!guard_knows(c->guard) || !tool_permitted(c->guard, c->tool)))
+		guard_refresh(c->guard, c->cli.mount.fd);
+	return tool_permitted(c->guard, c->tool);
+}
+
+/* What a refusal means: the policy may be another one than we know, or the view is no longer there. */
+static int judge(struct call *c, int r)
+{
+	char word[64];
+
+	if (r == -EPERM || r == -EDQUOT) {
+		guard_refresh(c->guard, c->cli.mount.fd);
+		if (!tool_permitted(c->guard, c->tool))
+			return err_set(&c->cli.err, r, "%s: the policy of this mount does not permit it any more",
+				       c->tool->name);
+	}
+	/* Everything of a view that has ended answers so, but one sandbox that was removed does, too. */
+	if (r < 0 && tree_word(c->cli.mount.fd, "version", word, sizeof(word)) == -ESTALE) {
+		mount_close(&c->cli.mount);
+		return mount_open(c->mount, &c->cli.mount, &c->cli.err) < 0 ? c->cli.err.code : r;
+	}
+	return r;
+}
+
 int tool_call(struct call *c)
 {
-	int r = call_check(c);
+	struct err no_mount = { 0 };
+	int opened, r = call_check(c);
 
+	opened = r < 0 ? r : mount_open(c->mount, &c->cli.mount, &no_mount);
+	c->unlisted = !is_listed(c, opened);
+	if (c->unlisted)
+		r = err_set(&c->cli.err, -EPERM, "there is no tool \"%s\"", c->tool->name);
 	if (r == 0)
-		r = check_arguments(c);
+		r = check_arguments(c); /* what is wrong with them is told without a daemon, too */
+	if (r == 0 && opened < 0) {
+		c->cli.err = no_mount;
+		r = opened;
+	}
 	if (r == 0)
 		r = take_flags(c);
 	if (r == 0)
-		r = mount_open(c->mount, &c->cli.mount, &c->cli.err);
-	if (r == 0)
-		r = c->tool->run(c);
+		r = judge(c, c->tool->run(c));
 	mount_close(&c->cli.mount);
 	free(c->cli.args.guest);
 	args_fini(&c->cli.args);
