@@ -6,43 +6,11 @@
 # `crucible mcp serve` as a process: every byte of its output, wrong input, revisions of the protocol, what memory it takes, and how it
 # ends.
 . "$(dirname "$0")/lib.sh"
+. "$E2E/lib_mcp.sh"
 
 start_daemon
 export CRUCIBLE_MOUNT=$MNT
 
-AS=() # whose server
-# Starts a server: write to fd $TO, answers stand in $DIR/answers. Sets SERVER.
-serve() { # FLAG…
-	rm -f "$DIR/in" "$DIR/answers"
-	mkfifo "$DIR/in"
-	"${AS[@]}" "$CRUCIBLE" mcp serve "$@" <"$DIR/in" >"$DIR/answers" 2>"$DIR/serve.err" &
-	SERVER=$!
-	exec {TO}>"$DIR/in"
-}
-say() { printf '%s\n' "$*" >&$TO; }
-answer() { jq -c "select(type == \"object\" and .id == $1)" "$DIR/answers" 2>/dev/null | tail -n 1; } # ID
-has_answer() { [ -n "$(answer "$1")" ]; }
-ask() { # ID METHOD [PARAMS]: sets A
-	say "{\"jsonrpc\":\"2.0\",\"id\":$1,\"method\":\"$2\",\"params\":${3:-{\}}}"
-	wait_for "the answer to $2" has_answer "$1"
-	A=$(answer "$1")
-}
-call() { # ID TOOL ARGUMENTS: not waited for
-	say "{\"jsonrpc\":\"2.0\",\"id\":$1,\"method\":\"tools/call\",\"params\":{\"name\":\"$2\",\"arguments\":$3}}"
-}
-end_input() {
-	exec {TO}>&-
-	wait "$SERVER"
-}
-# Its input ends, and so does it; every line that it ever said was a message.
-stop_serving() {
-	local line
-
-	end_input
-	while read -r line; do
-		jq -e 'if type == "array" then .[0] else . end | .jsonrpc == "2.0"' <<<"$line" >/dev/null || fail "no message: $line"
-	done <"$DIR/answers"
-}
 no_runs() { [ -z "$(ls -A "$RUN")" ]; }
 runs_one() { [ "$(cat "$RUN"/run-*/status 2>/dev/null)" = running ]; }
 
