@@ -73,28 +73,32 @@ static void tell(struct buf *faults, const struct config_policy *p, struct buf *
 		buf_addf(faults, "%s: %.*s\n", p->file, (int)strcspn(text, "\n"), text);
 }
 
-static int read_one(struct config_policy *p, struct buf *of_file)
+static int read_one(struct config_policy *p, const struct net_reach *reach, struct buf *of_file)
 {
 	AUTO_FREE char *text = NULL;
 	size_t len = 0;
 	int r = fd_slurp(AT_FDCWD, p->file, POLICY_TEXT_MAX, &text, &len);
 
 	p->policy = policy_unref(p->policy);
-	return r < 0 ? r : policy_parse(text, len, NULL, &p->policy, of_file);
+	return r < 0 ? r : policy_parse(text, len, reach, &p->policy, of_file);
 }
 
 int config_read_policies(struct config *c, struct buf *faults, struct err *e)
 {
+	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
+	struct net_reach reach = { .opened = opened };
 	struct buf of_file;
-	int code = 0;
+	int code = config_net_private(c, opened, &reach.nopened, e);
 
+	if (code < 0)
+		return code;
 	buf_init(&of_file, FILE_FAULTS_MAX);
 	for (size_t i = 0; i < c->npolicies; i++) {
 		struct config_policy *p = &c->policies[i];
 		int r;
 
 		buf_reset(&of_file);
-		r = read_one(p, &of_file);
+		r = read_one(p, &reach, &of_file);
 		if (r < 0)
 			tell(faults, p, &of_file, strerror(-r));
 		if (r < 0 && !code)

@@ -365,14 +365,18 @@ static int fits(const struct policy *p)
 
 int view_policy_store(struct view *v, const char *text, size_t len, const struct cfs_who *who, struct err *e)
 {
+	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
+	struct net_reach reach = { .opened = opened };
 	struct policy *next = NULL, *old = v->policy;
 	struct buf faults;
 	int k = view_may_change(v, who, "policy", e);
 
+	if (k == 0)
+		k = config_net_private(v->reg->cfg, opened, &reach.nopened, e);
 	if (k < 0)
 		return k; /* others' mistakes are not the view's error */
 	buf_init(&faults, FAULTS_MAX);
-	k = policy_parse(text, len, NULL, &next, &faults);
+	k = policy_parse(text, len, &reach, &next, &faults);
 	if (!k)
 		k = fits(next);
 	if (k < 0) {

@@ -157,7 +157,8 @@ assert_match "$made" '^view-[0-9a-f]{8}$'
 assert_file "$VIEWS/$made/ttl" none
 mkdir "$AT/other/run/x"
 gone_uuid=$(jq -r .uuid <"$AT/other/run/x/info.json")
-refused 'no view' umount "$RUN"
+refused 'no view' umount "$MNT"
+refused 'nothing is mounted' umount "$RUN"
 refused 'nothing is mounted' umount "$AT/other/run"
 "$CRUCIBLE" umount "$AT/other"
 is_mounted "$AT/other" && fail "crucible umount left the mount"

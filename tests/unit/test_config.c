@@ -197,6 +197,19 @@ static void test_EINVAL_of_wrong_policies_tells_all_of_them(void **state)
 	assert_non_null(strstr(buf_str(&faults), b.path));
 	assert_non_null(strstr(buf_str(&faults), "/nonexistent/p.json: No such file"));
 	config_fini(&c);
+	/* What root has not opened is nothing to permit. */
+	unlink(a.path);
+	write_policy(&a, "{\"net_allow_max\":[\"10.0.0.0/8\"]}");
+	snprintf(text, sizeof(text), "policy_uid = 7 %s\n", a.path);
+	assert_int_equal(load(&c, text, &e), 0);
+	buf_reset(&faults);
+	assert_int_equal(config_read_policies(&c, &faults, &e), -EINVAL);
+	assert_non_null(strstr(buf_str(&faults), "net_allow_max"));
+	config_fini(&c);
+	snprintf(text, sizeof(text), "policy_uid = 7 %s\nnet_private = 10.0.0.0/8\n", a.path);
+	assert_int_equal(load(&c, text, &e), 0);
+	assert_int_equal(config_read_policies(&c, &faults, &e), 0);
+	config_fini(&c);
 	/* More than there may be. */
 	config_defaults(&c);
 	for (unsigned i = 0; i < CONFIG_POLICIES_MAX; i++) {

@@ -119,6 +119,11 @@ static void test_a_wrong_policy_says_all_that_is_wrong(void **state)
 	assert_int_equal(write_policy(v, "no JSON", &e), -EINVAL);
 	assert_says(shown(v, show_policy), "\"max_fork\": 3");
 	assert_int_equal(view_status(v), VIEW_ACTIVE);
+	/* What root has not opened is nothing to permit. */
+	assert_int_equal(write_policy(v, "{\"net_allow_max\":[\"10.0.0.0/8\"]}", &e), -EINVAL);
+	assert_says(view_error(v), "net_allow_max");
+	snprintf(w->cfg.net_private, sizeof(w->cfg.net_private), "10.0.0.0/8");
+	assert_int_equal(write_policy(v, "{\"net_allow_max\":[\"10.0.0.0/8\"]}", &e), 0);
 	for (size_t i = 0; i <= POLICY_TEXT_MAX; i++)
 		buf_adds(&b, " ");
 	assert_int_equal(view_policy_store(v, (char *)b.data, b.len, &root_user, &e), -EFBIG);
