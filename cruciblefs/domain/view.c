@@ -105,9 +105,6 @@ struct view *view_unref(struct view *v)
 {
 	if (!v || --v->refs)
 		return NULL;
-	/* The last of what was made through it is gone. At the daemon's end it only was let go of. */
-	if (v->gone && !v->reg->freed)
-		view_forget(v);
 	waitq_fini(&v->waitq);
 	policy_unref(v->policy);
 	free(v->error);
@@ -115,14 +112,29 @@ struct view *view_unref(struct view *v)
 	return NULL;
 }
 
+/* The last of what was made through it is gone; whoever else has a reference, as a file that the kernel remembers, does
+ * not keep its files in the store. At the daemon's end it only was let go of. */
+static void forget_when_over(struct view *v)
+{
+	if (!v->gone || v->listed || v->owned || v->forgotten || v->reg->freed)
+		return;
+	v->forgotten = true;
+	view_forget(v);
+}
+
 void who_take(struct cfs_who *to, const struct cfs_who *who)
 {
 	*to = *who;
-	view_ref(to->view);
+	if (view_ref(to->view))
+		to->view->owned++;
 }
 
 void who_drop(struct cfs_who *who)
 {
+	if (!who->view)
+		return;
+	who->view->owned--;
+	forget_when_over(who->view);
 	who->view = view_unref(who->view);
 }
 
@@ -149,6 +161,7 @@ void view_take_out(struct view *v)
 	*(v->next ? &v->next->prev : &r->last_view) = v->prev;
 	v->prev = v->next = NULL;
 	v->listed = false;
+	forget_when_over(v);
 	view_unref(v);
 }
 

@@ -21,10 +21,12 @@ struct view {
 	struct registry *reg;
 	struct view *prev, *next; /* in the registry, which has a reference; in order of creation */
 	unsigned refs;
-	bool listed;  /* in the registry; removed ones only until registry_begin() */
-	bool gone;    /* removed */
-	bool lost;    /* its file is not there, or cannot be read: only the uuid is known */
-	bool expired; /* once so, until a new ttl: a clock that is set back wakes no dead */
+	unsigned owned; /* of these: who_take() without who_drop(), so what was made through it */
+	bool listed;	/* in the registry; removed ones only until registry_begin() */
+	bool gone;	/* removed */
+	bool forgotten; /* and its files are gone, too */
+	bool lost;	/* its file is not there, or cannot be read: only the uuid is known */
+	bool expired;	/* once so, until a new ttl: a clock that is set back wakes no dead */
 	char name[CFS_NAME_MAX + 1];
 	char uuid[LAUNCH_UUID_LEN + 1];
 	struct cfs_who owner;
