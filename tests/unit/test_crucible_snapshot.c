@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tests/unit/files.h"
 #include "tools/crucible/command.h"
 #include "tools/crucible/lineage.h"
 #include "tools/crucible/snapshot.h"
@@ -25,25 +26,6 @@
 static char dir[64];
 static int root;
 
-static void put_file(const char *path, const char *text)
-{
-	int fd = openat(root, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
-	close(fd);
-}
-
-static void assert_file(const char *path, const char *expected)
-{
-	char *text;
-
-	if (fd_slurp(root, path, 1 << 20, &text, NULL) < 0)
-		fail_msg("%s cannot be read", path);
-	assert_string_equal(text, expected);
-	free(text);
-}
-
 static void make_sandbox(const char *name, const char *info)
 {
 	char path[128];
@@ -51,16 +33,16 @@ static void make_sandbox(const char *name, const char *info)
 	snprintf(path, sizeof(path), "run/%s", name);
 	mkdirat(root, path, 0755);
 	snprintf(path, sizeof(path), "run/%s/status", name);
-	put_file(path, "ready\n");
+	put_file(root, path, "ready\n");
 	snprintf(path, sizeof(path), "run/%s/snapshot", name);
-	put_file(path, "");
+	put_file(root, path, "");
 	snprintf(path, sizeof(path), "run/%s/ctl", name);
-	put_file(path, "");
+	put_file(root, path, "");
 	snprintf(path, sizeof(path), "run/%s/error", name);
-	put_file(path, "\n");
+	put_file(root, path, "\n");
 	snprintf(path, sizeof(path), "run/%s/info.json", name);
 	if (info)
-		put_file(path, info);
+		put_file(root, path, info);
 }
 
 static void make_snapshot(const char *name, const char *info)
@@ -73,16 +55,16 @@ static void make_snapshot(const char *name, const char *info)
 	snprintf(path, sizeof(path), "snapshots/%s/forks", name);
 	mkdirat(root, path, 0755);
 	snprintf(path, sizeof(path), "snapshots/%s/status", name);
-	put_file(path, "ready\n");
+	put_file(root, path, "ready\n");
 	snprintf(path, sizeof(path), "snapshots/%s/error", name);
-	put_file(path, "\n");
+	put_file(root, path, "\n");
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		snprintf(path, sizeof(path), "snapshots/%s/%s", name, files[i]);
-		put_file(path, "");
+		put_file(root, path, "");
 	}
 	snprintf(path, sizeof(path), "snapshots/%s/info.json", name);
 	if (info)
-		put_file(path, info);
+		put_file(root, path, info);
 }
 
 static int enter(void **state)
@@ -95,7 +77,7 @@ static int enter(void **state)
 	mkdirat(root, "run", 0755);
 	mkdirat(root, "snapshots", 0755);
 	mkdirat(root, "store", 0755);
-	put_file("events.jsonl", "");
+	put_file(root, "events.jsonl", "");
 	make_sandbox(
 		"a",
 		"{\"id\":\"a\",\"uuid\":\"ua\",\"from\":\"profile:tiny\",\"parent\":\"s\",\"parent_uuid\":\"us\"}");
@@ -267,7 +249,7 @@ static void test_opening(void **state)
 	assert_int_equal(snapshot_open(root, "none", &s, &e), -ENOENT);
 	assert_non_null(strstr(e.msg, "no snapshot \"none\""));
 	assert_int_equal(snapshot_open(root, "a/b", &s, &e), -EINVAL);
-	put_file("snapshots/file", "");
+	put_file(root, "snapshots/file", "");
 	assert_int_equal(snapshot_open(root, "file", &s, &e), -ENOENT);
 	assert_int_equal(symlinkat("s", root, "snapshots/link"), 0);
 	assert_int_equal(snapshot_open(root, "link", &s, &e), -ENOENT);
@@ -281,7 +263,7 @@ static void test_create_writes_the_name(void **state)
 	(void)state;
 	RUN(&res, "snapshot", "create", "a", "s");
 	assert_prints(&res, "s\n");
-	assert_file("run/a/snapshot", "s\n");
+	assert_file(root, "run/a/snapshot", "s\n");
 	RUN(&res, "snapshot", "create", "a", "s", "--wait", "-o", "json");
 	assert_int_equal(res.r, 0);
 	assert_non_null(strstr(res.out, "\"id\":\"s\""));
@@ -334,12 +316,12 @@ static void test_waiting_until_it_is_stored(void **state)
 
 	(void)state;
 	assert_int_equal(snapshot_open(root, "s", &s, &e), 0);
-	put_file("snapshots/s/status", "storing\n");
+	put_file(root, "snapshots/s/status", "storing\n");
 	assert_int_equal(pthread_create(&t, NULL, become_ready, (void *)"ready\n"), 0);
 	assert_int_equal(snapshot_await_ready(root, &s, &e), 0);
 	pthread_join(t, NULL);
-	put_file("snapshots/s/status", "storing\n");
-	put_file("snapshots/s/error", "snapshot s: storing: no space\n");
+	put_file(root, "snapshots/s/status", "storing\n");
+	put_file(root, "snapshots/s/error", "snapshot s: storing: no space\n");
 	assert_int_equal(pthread_create(&t, NULL, become_ready, (void *)"damaged\n"), 0);
 	assert_int_equal(snapshot_await_ready(root, &s, &e), -EBADMSG);
 	assert_string_equal(e.msg, "snapshot s: storing: no space");
@@ -377,8 +359,8 @@ static void test_await_on_a_terminal(void **state)
 	terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
 	assert_true(terminal >= 0);
 	assert_int_equal(snapshot_open(root, "s", &s, &e), 0);
-	put_file("snapshots/s/status", "storing\n");
-	put_file("snapshots/s/info.json", "{\"id\":\"s\",\"progress\":{\"done\":1,\"total\":4}}");
+	put_file(root, "snapshots/s/status", "storing\n");
+	put_file(root, "snapshots/s/info.json", "{\"id\":\"s\",\"progress\":{\"done\":1,\"total\":4}}");
 	assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
 	assert_int_equal(pthread_create(&t, NULL, become_ready_once_drawn, &master), 0);
 	assert_int_equal(snapshot_await_ready(root, &s, &e), 0);
@@ -414,7 +396,7 @@ static void test_inspect(void **state)
 	struct result res;
 
 	(void)state;
-	put_file("snapshots/s/verify", "{\"status\":\"ok\",\"pages\":7}\n");
+	put_file(root, "snapshots/s/verify", "{\"status\":\"ok\",\"pages\":7}\n");
 	assert_int_equal(symlinkat("../../../run/b", root, "snapshots/s/forks/b"), 0);
 	RUN(&res, "snapshot", "inspect", "s", "-o", "json");
 	assert_int_equal(res.r, 0);
@@ -433,11 +415,11 @@ static void test_inspect(void **state)
 	assert_refused(&res, -ENOENT, "snapshot \"s\": info.json");
 	/* A sandbox: the same, with what it has besides. */
 	assert_int_equal(mkdirat(root, "run/a/limits", 0755), 0);
-	put_file("run/a/status", "ready\n");
-	put_file("run/a/error", "\n");
-	put_file("run/a/limits/vcpus", "2\n");
-	put_file("run/a/limits/timeout_s", "none\n");
-	put_file("run/a/usage.json", "{\"cpu_ms\":5}\n");
+	put_file(root, "run/a/status", "ready\n");
+	put_file(root, "run/a/error", "\n");
+	put_file(root, "run/a/limits/vcpus", "2\n");
+	put_file(root, "run/a/limits/timeout_s", "none\n");
+	put_file(root, "run/a/usage.json", "{\"cpu_ms\":5}\n");
 	RUN(&res, "sandbox", "inspect", "a", "-o", "json");
 	assert_int_equal(res.r, 0);
 	assert_non_null(strstr(res.out, "\"parent\":\"s\""));
@@ -462,16 +444,17 @@ static void test_diff_that_is_there(void **state)
 	struct result res;
 
 	(void)state;
-	put_file("snapshots/s/diff.json", "{\"parent\":\"profile:tiny\",\"added\":[\"/a\\nM /etc/passwd\",\"/b\"],"
-					  "\"changed\":[\"/c\"],\"deleted\":[\"/d\\u001b[2J\"],\"truncated\":false}");
+	put_file(root, "snapshots/s/diff.json",
+		 "{\"parent\":\"profile:tiny\",\"added\":[\"/a\\nM /etc/passwd\",\"/b\"],"
+		 "\"changed\":[\"/c\"],\"deleted\":[\"/d\\u001b[2J\"],\"truncated\":false}");
 	RUN(&res, "snapshot", "diff", "s");
 	assert_prints(&res, "A /a?M /etc/passwd\nA /b\nM /c\nD /d?[2J\n");
-	assert_file("snapshots/s/diff", ""); /* not asked for again */
+	assert_file(root, "snapshots/s/diff", ""); /* not asked for again */
 	RUN(&res, "snapshot", "diff", "s", "-o", "json");
 	assert_int_equal(res.r, 0);
 	assert_non_null(strstr(res.out, "\"/a\\nM /etc/passwd\""));
 	free(res.out);
-	put_file("snapshots/s/diff.json", "{\"added\":3}");
+	put_file(root, "snapshots/s/diff.json", "{\"added\":3}");
 	RUN(&res, "snapshot", "diff", "s");
 	assert_refused(&res, -EINVAL, "added");
 }
@@ -570,7 +553,7 @@ static void test_forks_take_the_next_free_numbers(void **state)
 	(void)state;
 	RUN(&res, "fork", "s");
 	assert_prints(&res, "s-1\n");
-	assert_file("snapshots/s/fork", "s-1\n");
+	assert_file(root, "snapshots/s/fork", "s-1\n");
 	make_sandbox("s-1", NULL);
 	make_sandbox("s-3", NULL);
 	make_sandbox("s-02", NULL);
@@ -578,10 +561,10 @@ static void test_forks_take_the_next_free_numbers(void **state)
 	make_sandbox("s-x", NULL);
 	make_sandbox("s-9x", NULL);
 	make_sandbox("t-7", NULL);
-	put_file("snapshots/s/fork", "");
+	put_file(root, "snapshots/s/fork", "");
 	RUN(&res, "fork", "s", "--count", "3");
 	assert_prints(&res, "s-2\ns-4\ns-5\n");
-	assert_file("snapshots/s/fork", "s-2\ns-4\ns-5\n");
+	assert_file(root, "snapshots/s/fork", "s-2\ns-4\ns-5\n");
 }
 
 static void test_forks_by_name(void **state)
@@ -593,7 +576,7 @@ static void test_forks_by_name(void **state)
 	make_sandbox("c", "{\"id\":\"c\"}");
 	RUN(&res, "fork", "s", "--name", "b", "--name", "c", "-o", "json");
 	assert_prints(&res, "[{\"id\":\"b\"},{\"id\":\"c\"}]\n");
-	assert_file("snapshots/s/fork", "b\nc\n");
+	assert_file(root, "snapshots/s/fork", "b\nc\n");
 }
 
 static void test_forks_are_refused(void **state)
@@ -611,7 +594,7 @@ static void test_forks_are_refused(void **state)
 	assert_refused(&res, -EINVAL, "is no name");
 	RUN(&res, "fork", "none");
 	assert_refused(&res, -ENOENT, "no snapshot \"none\"");
-	assert_file("snapshots/s/fork", "");
+	assert_file(root, "snapshots/s/fork", "");
 	unlinkat(root, "snapshots/s/fork", 0);
 	mkdirat(root, "snapshots/s/fork", 0755); /* EISDIR stands for any refusal */
 	RUN(&res, "fork", "s");
@@ -625,7 +608,7 @@ static void test_a_fork_of_the_disk_alone(void **state)
 	(void)state;
 	RUN(&res, "fork", "s", "--disk-only", "--name", "x", "--name", "y");
 	assert_prints(&res, "x\ny\n");
-	assert_file("snapshots/s/fork", "--disk-only\nx\ny\n");
+	assert_file(root, "snapshots/s/fork", "--disk-only\nx\ny\n");
 }
 
 /* -- lineage ------------------------------------------------------------------------------------------------------- */
@@ -695,10 +678,10 @@ static void test_store_stat(void **state)
 	(void)state;
 	RUN(&res, "store", "stat");
 	assert_refused(&res, -ENOENT, "stat.json");
-	put_file("store/stat.json", "{}\n");
+	put_file(root, "store/stat.json", "{}\n");
 	RUN(&res, "store", "stat");
 	assert_refused(&res, -ETIMEDOUT, "does not answer");
-	put_file("store/stat.json",
+	put_file(root, "store/stat.json",
 		 "{\"snapshots\":3,\"packs\":2,\"pages\":100,\"bytes_packs\":2097152,\"bytes_index\":512,"
 		 "\"bytes_logical\":1073741824}\n");
 	RUN(&res, "store", "stat");
@@ -731,7 +714,7 @@ static void test_store_verify_and_gc(void **state)
 	struct stage st;
 
 	(void)state;
-	put_file("store/verify", "");
+	put_file(root, "store/verify", "");
 	begin(&st, &verify);
 	RUN(&res, "store", "verify");
 	end(&st);

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/loop.h"
+#include "tests/unit/files.h"
 #include "tools/crucible/follow.h"
 #include "tools/crucible/mount.h"
 #include "tools/crucible/permits.h"
@@ -25,25 +26,6 @@
 
 static char dir[64]; /* the fake mount; every test has its own */
 static int root;
-
-static void put_file(const char *path, const char *text)
-{
-	int fd = openat(root, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
-	close(fd);
-}
-
-static void assert_file(const char *path, const char *expected)
-{
-	char *text;
-
-	if (fd_slurp(root, path, 1 << 20, &text, NULL) < 0)
-		fail_msg("%s cannot be read", path);
-	assert_string_equal(text, expected);
-	free(text);
-}
 
 static int enter(void **state)
 {
@@ -55,16 +37,16 @@ static int enter(void **state)
 	mkdirat(root, "run", 0755);
 	mkdirat(root, "run/a", 0755);
 	mkdirat(root, "run/a/limits", 0755);
-	put_file("version", "0.1.0\n");
-	put_file("run/a/status", "ready\n");
-	put_file("run/a/error", "\n");
-	put_file("run/a/log.jsonl", "");
-	put_file("run/a/from", "");
-	put_file("run/a/env", "");
-	put_file("run/a/limits/vcpus", "");
-	put_file("run/a/limits/memory_mib", "");
-	put_file("run/a/limits/disk_mib", "");
-	put_file("run/a/limits/timeout_s", "");
+	put_file(root, "version", "0.1.0\n");
+	put_file(root, "run/a/status", "ready\n");
+	put_file(root, "run/a/error", "\n");
+	put_file(root, "run/a/log.jsonl", "");
+	put_file(root, "run/a/from", "");
+	put_file(root, "run/a/env", "");
+	put_file(root, "run/a/limits/vcpus", "");
+	put_file(root, "run/a/limits/memory_mib", "");
+	put_file(root, "run/a/limits/disk_mib", "");
+	put_file(root, "run/a/limits/timeout_s", "");
 	return 0;
 }
 
@@ -130,9 +112,9 @@ static void test_what_is_no_mount(void **state)
 	assert_no_mount("/proc", -EMEDIUMTYPE, "no crucible mount");
 	unlinkat(root, "version", 0);
 	assert_no_mount(dir, -EMEDIUMTYPE, "crucible daemon --mount");
-	put_file("version", " \n");
+	put_file(root, "version", " \n");
 	assert_no_mount(dir, -EMEDIUMTYPE, "crucible daemon --mount");
-	put_file("version", "0.1.0\n");
+	put_file(root, "version", "0.1.0\n");
 	renameat(root, "run", root, "walk");
 	assert_no_mount(dir, -EMEDIUMTYPE, "crucible daemon --mount");
 }
@@ -144,16 +126,16 @@ static void test_words(void **state)
 	char word[8];
 
 	(void)state;
-	put_file("w", "  ready \nmore\n");
+	put_file(root, "w", "  ready \nmore\n");
 	assert_int_equal(tree_word(root, "w", word, sizeof(word)), 0);
 	assert_string_equal(word, "ready");
-	put_file("w", "a\x1b[m");
+	put_file(root, "w", "a\x1b[m");
 	assert_int_equal(tree_word(root, "w", word, sizeof(word)), 0);
 	assert_string_equal(word, "a?[m");
-	put_file("w", "");
+	put_file(root, "w", "");
 	assert_int_equal(tree_word(root, "w", word, sizeof(word)), 0);
 	assert_string_equal(word, "");
-	put_file("w", "12345678");
+	put_file(root, "w", "12345678");
 	assert_int_equal(tree_word(root, "w", word, sizeof(word)), -ENOBUFS);
 	assert_int_equal(tree_word(root, "none", word, sizeof(word)), -ENOENT);
 }
@@ -164,12 +146,12 @@ static void test_json(void **state)
 	struct err e = { 0 };
 
 	(void)state;
-	put_file("j", "{\"a\":1}\n");
+	put_file(root, "j", "{\"a\":1}\n");
 	assert_int_equal(tree_json(root, "j", &o, &e), 0);
 	assert_string_equal(json_line(o), "{\"a\":1}");
-	put_file("j", "[1]");
+	put_file(root, "j", "[1]");
 	assert_int_equal(tree_json(root, "j", &o, &e), -EINVAL);
-	put_file("j", "{");
+	put_file(root, "j", "{");
 	assert_int_equal(tree_json(root, "j", &o, &e), -EINVAL);
 	assert_non_null(strstr(e.msg, "j: JSON"));
 	assert_int_equal(tree_json(root, "none", &o, &e), -ENOENT);
@@ -182,7 +164,7 @@ static void test_words_of_a_refusal(void **state)
 	int a = openat(root, "run/a", O_PATH | O_DIRECTORY);
 
 	(void)state;
-	put_file("run/a/error", "sandbox a: ctl: no room \x1b[31m\n");
+	put_file(root, "run/a/error", "sandbox a: ctl: no room \x1b[31m\n");
 	assert_int_equal(tree_explain(a, -ENOSPC, &e, "ctl"), -ENOSPC);
 	assert_string_equal(e.msg, "sandbox a: ctl: no room ?[31m");
 	/* What the kernel says by itself is not explained by an older failure. */
@@ -190,7 +172,7 @@ static void test_words_of_a_refusal(void **state)
 	assert_string_equal(e.msg, "ctl: Permission denied");
 	assert_int_equal(tree_explain(a, -ENOENT, &e, "ctl"), -ENOENT);
 	assert_string_equal(e.msg, "ctl: No such file or directory");
-	put_file("run/a/error", "\n");
+	put_file(root, "run/a/error", "\n");
 	assert_int_equal(tree_explain(a, -EBUSY, &e, "ctl"), -EBUSY);
 	assert_string_equal(e.msg, "ctl: Device or resource busy");
 	assert_int_equal(tree_explain(a, -ESTALE, &e, "ctl"), -ESTALE);
@@ -199,9 +181,9 @@ static void test_words_of_a_refusal(void **state)
 	assert_int_equal(tree_put(a, "none", "x\n", 2, &e), -ENOENT);
 	assert_string_equal(e.msg, "none: No such file or directory");
 	assert_int_equal(tree_put(a, "from", "profile:a\n", 10, &e), 0);
-	assert_file("run/a/from", "profile:a\n");
+	assert_file(root, "run/a/from", "profile:a\n");
 	assert_int_equal(tree_set(a, "from", "profile:tiny", &e), 0);
-	assert_file("run/a/from", "profile:tiny\n");
+	assert_file(root, "run/a/from", "profile:tiny\n");
 	/* Nothing is ever made by writing. */
 	assert_int_equal(faccessat(a, "none", F_OK, 0), -1);
 	close(a);
@@ -279,7 +261,7 @@ static void test_opening_a_sandbox(void **state)
 	assert_int_equal(sbx_open(root, "b", &s, &e), -ENOENT);
 	assert_non_null(strstr(e.msg, "no sandbox \"b\""));
 	assert_int_equal(sbx_open(root, "../version", &s, &e), -EINVAL);
-	put_file("run/file", "");
+	put_file(root, "run/file", "");
 	assert_int_equal(sbx_open(root, "file", &s, &e), -ENOENT);
 	assert_int_equal(symlinkat("a", root, "run/link"), 0);
 	assert_int_equal(sbx_open(root, "link", &s, &e), -ENOENT);
@@ -301,12 +283,12 @@ static void test_setting_up(void **state)
 	assert_int_equal(sbx_open(root, "a", &s, &e), 0);
 	assert_int_equal(sbx_set_up(&s, &a, &e), 0);
 	assert_int_equal(sbx_set_env(&s, &a.texts[OPT_ENV], &e), 0);
-	assert_file("run/a/from", "profile:tiny\n");
-	assert_file("run/a/limits/vcpus", "2\n");
-	assert_file("run/a/limits/memory_mib", "1024\n");
-	assert_file("run/a/limits/disk_mib", "64\n");
-	assert_file("run/a/limits/timeout_s", "2\n");
-	assert_file("run/a/env", "A=b c\nD=\n");
+	assert_file(root, "run/a/from", "profile:tiny\n");
+	assert_file(root, "run/a/limits/vcpus", "2\n");
+	assert_file(root, "run/a/limits/memory_mib", "1024\n");
+	assert_file(root, "run/a/limits/disk_mib", "64\n");
+	assert_file(root, "run/a/limits/timeout_s", "2\n");
+	assert_file(root, "run/a/env", "A=b c\nD=\n");
 	a.text[OPT_FROM] = "profile:x";
 	a.given[OPT_FROM] = true;
 	assert_int_equal(sbx_set_up(&s, &a, &e), -EINVAL);
@@ -416,7 +398,7 @@ static void test_lines(void **state)
 	int fd;
 
 	(void)state;
-	put_file("lines", "one\n\nthree\nhalf");
+	put_file(root, "lines", "one\n\nthree\nhalf");
 	fd = openat(root, "lines", O_RDONLY);
 	assert_int_equal(follow_lines(fd, false, on_line, &l), 0);
 	assert_string_equal(l.got, "one||three|");
@@ -452,7 +434,7 @@ static void test_lines_that_grow(void **state)
 	int fd;
 
 	(void)state;
-	put_file("lines", "one\n");
+	put_file(root, "lines", "one\n");
 	fd = openat(root, "lines", O_RDONLY);
 	assert_int_equal(pthread_create(&thread, NULL, append_later, NULL), 0);
 	assert_int_equal(follow_lines(fd, true, on_line, &l), 5);
@@ -471,8 +453,8 @@ static void test_awaiting_a_status(void **state)
 	assert_int_equal(sbx_await(&s, "ready", 1000, &e), 0);
 	assert_int_equal(sbx_await(&s, "stopped", 50, &e), -ETIMEDOUT);
 	assert_non_null(strstr(e.msg, "still ready"));
-	put_file("run/a/status", "failed\n");
-	put_file("run/a/error", "sandbox a: no kernel\n");
+	put_file(root, "run/a/status", "failed\n");
+	put_file(root, "run/a/error", "sandbox a: no kernel\n");
 	assert_int_equal(sbx_await(&s, "stopped", 1000, &e), -EIO);
 	assert_string_equal(e.msg, "sandbox a: no kernel");
 	unlinkat(root, "run/a/status", 0);
@@ -500,7 +482,7 @@ static void test_lines_of_a_file_that_is_replaced(void **state)
 	int fd;
 
 	(void)state;
-	put_file("lines", "one\ntwo\n");
+	put_file(root, "lines", "one\ntwo\n");
 	fd = openat(root, "lines", O_RDONLY);
 	assert_int_equal(pthread_create(&thread, NULL, begin_anew, NULL), 0);
 	assert_int_equal(follow_lines(fd, true, on_line, &l), FOLLOW_REPLACED);
@@ -527,17 +509,17 @@ static void test_no_lease_without_the_right_to_remove_EPERM(void **state)
 	int n = 0;
 
 	(void)state;
-	put_file("policy.json", "{\"operations\":[\"create\",\"exec\",\"read\"]}\n");
+	put_file(root, "policy.json", "{\"operations\":[\"create\",\"exec\",\"read\"]}\n");
 	assert_int_equal(sbx_make(root, NULL, "run-", true, &s, &e), -EPERM);
 	assert_non_null(strstr(e.msg, "does not permit \"delete\""));
 	assert_int_equal(tree_list(root, "run", count_one, &n), 0);
 	assert_int_equal(n, 1); /* of enter() */
-	put_file("policy.json", "{\"operations\":[\"create\",\"delete\"]}\n");
+	put_file(root, "policy.json", "{\"operations\":[\"create\",\"delete\"]}\n");
 	assert_int_equal(sbx_make(root, NULL, "run-", true, &s, &e), -ENOENT); /* a plain directory has no lease */
 	assert_false(permits_explain(root, POLICY_DELETE, "x", &e));
 	assert_true(permits_explain(root, POLICY_READ, "x", &e));
 	assert_non_null(strstr(e.msg, "x: the policy"));
-	put_file("policy.json", "garbage");
+	put_file(root, "policy.json", "garbage");
 	assert_false(permits_explain(root, POLICY_READ, "x", &e));
 }
 

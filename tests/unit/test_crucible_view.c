@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "tests/unit/files.h"
 #include "tools/crucible/bind.h"
 #include "tools/crucible/command.h"
 #include "tools/crucible/fields.h"
@@ -121,25 +122,6 @@ static void test_no_link_leads_to_where_it_is_mounted_ELOOP(void **state)
 /* -- the whole of it
  * ---------------------------------------------------------------------------------------------------- */
 
-static void put_file(const char *path, const char *text)
-{
-	int fd = openat(root, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, text, strlen(text)), 0);
-	close(fd);
-}
-
-static void assert_file(const char *path, const char *expected)
-{
-	char *text;
-
-	if (fd_slurp(root, path, 1 << 20, &text, NULL) < 0)
-		fail_msg("%s cannot be read", path);
-	assert_string_equal(text, expected);
-	free(text);
-}
-
 /* A tmpfs with a version, run/, and a view that has its files; in a namespace from which nothing leads out. */
 static bool make_world(void)
 {
@@ -160,10 +142,10 @@ static bool make_world(void)
 				(const char *[]){ "run", "views", "views/v", "views/v/tree", "views/v/tree/run" }[i],
 				0755),
 			0);
-	put_file("version", "0.1.0\n");
-	put_file("views/v/tree/version", "0.1.0\n");
-	put_file("views/v/ttl", "none\n");
-	put_file("views/v/info.json", "{\"id\":\"v\"}\n");
+	put_file(root, "version", "0.1.0\n");
+	put_file(root, "views/v/tree/version", "0.1.0\n");
+	put_file(root, "views/v/ttl", "none\n");
+	put_file(root, "views/v/info.json", "{\"id\":\"v\"}\n");
 	return true;
 }
 
@@ -228,7 +210,7 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", path), -EINVAL);
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", dir), -ENOTEMPTY);
 	assert_false(is_mounted());
-	assert_file("views/v/ttl", "none\n");
+	assert_file(root, "views/v/ttl", "none\n");
 
 	assert_int_equal(
 		RUN(&e, &answer, "mount", "--mount", mount_dir, "--name", "v", "--owner", "12:34", "--ttl", "1.5h", at),
@@ -238,7 +220,7 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	assert_int_equal(fstatat(root, "views/v", &st, 0), 0);
 	assert_int_equal(st.st_uid, 12);
 	assert_int_equal(st.st_gid, 34);
-	assert_file("views/v/ttl", "5400\n");
+	assert_file(root, "views/v/ttl", "5400\n");
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", at),
 			 -EINVAL); /* it is a view already */
 
