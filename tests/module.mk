@@ -64,8 +64,8 @@ $(MCP_SDK): tests/mcp/package.json tests/mcp/package-lock.json
 	$(Q)cd tests/mcp && npm ci --ignore-scripts --no-audit --no-fund
 
 .PHONY: check-mcp
-check-mcp: check-mcp-clients $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, end to end, clients of others, what it costs
-	$(Q)$(RUNNER) -t 300 $(B)/unit/test_crucible_mcp $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
+check-mcp: check-mcp-clients $(B)/unit/test_crucible_mcp $(B)/unit/test_crucible_mcp_policy $(B)/fuzz/fuzz_mcp_rpc ## the MCP server alone: units, corpus, end to end, clients of others, what it costs
+	$(Q)$(RUNNER) -t 300 $(B)/unit/test_crucible_mcp $(B)/unit/test_crucible_mcp_policy $(B)/fuzz/fuzz_mcp_rpc::tests/fuzz/corpus/fuzz_mcp_rpc \
 		tests/e2e/86_mcp.sh tests/e2e/87_setup.sh tests/e2e/88_agent_files.sh
 
 # Of that, what `check` has not.

@@ -26,7 +26,7 @@ crucible_DIR := bin
 -include tools/bench/bench.mk
 
 # -- tests --
-TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot policy view docs mcp)
+TOOLS_TESTS := $(addprefix test_crucible_,args text record cp tree attach snapshot policy view docs mcp mcp_policy)
 UNIT += $(TOOLS_TESTS)
 define tools_test
 $(1)_SRCS := tests/unit/$(1).c
