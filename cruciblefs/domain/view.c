@@ -346,7 +346,7 @@ static int refused(struct view *v, int code, struct buf *faults, struct err *e)
 
 	buf_init(&b, FAULTS_MAX + 512);
 	buf_addf(&b, "view %s: policy: ", v->name);
-	for (const char *p = text; p && *p;) {
+	for (const char *p = text ? text : ""; *p;) {
 		size_t n = strcspn(p, "\n");
 
 		if (buf_add(&b, p, n) < 0)
