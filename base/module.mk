@@ -6,6 +6,7 @@ base_SRCS := $(addprefix base/,err.c fd.c buf.c wire.c loop.c msg.c log.c json.c
 # $(eval $(call syscalls_rule,NAME,FOLDER,SOURCES)): the list FOLDER/syscalls.txt becomes the table NAME_syscalls of
 # gen/NAME_syscalls.h, before SOURCES, which include it, are compiled. For a program's module.mk; see base/README.md.
 define syscalls_rule
+GEN_HEADERS += $(B)/gen/$(1)_syscalls.h
 $(B)/gen/$(1)_syscalls.h: $(2)/syscalls.txt base/syscalls.sh
 	$$(say) GEN $$@
 	$$(Q)mkdir -p $$(@D)

@@ -112,7 +112,7 @@ fuzz-smoke: ## each fuzz target under libFuzzer for FUZZ_SECONDS (20), from its 
 	$(Q)$(RUNNER) -l smoke -t $$(($(FUZZ_SECONDS) + 60)) $(foreach f,$(FUZZ),$(call smoke_spec,$(f)))
 
 .PHONY: lint
-lint: compile_commands.json ## formatters and analysers; each skips when its tool is absent
+lint: compile_commands.json $(GEN_HEADERS) ## formatters and analysers; each skips when its tool is absent
 	$(Q)$(RUNNER) -t 900 $(sort $(wildcard tests/lint/*.sh))
 
 # One object a source file, as clang-tidy wants it; without a tool of its own.

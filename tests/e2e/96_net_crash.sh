@@ -207,7 +207,7 @@ works a
 assert_match "$(in_host curl -s http://93.184.216.35/hello)" '^hello'
 NETD=$(service_pid crucible-netd)
 
-# How long a denied name takes, in the guest. Measured, not asserted.
+# How long a denied name takes, in the guest. Measured, not asserted. Fewer than the resolver takes of one client at once (RESOLVER_QPS).
 cat >"$DIR/denied.py" <<'PY'
 import socket, statistics, time
 def ask(name):
@@ -219,8 +219,8 @@ def ask(name):
     return (time.monotonic() - begun) * 1000
 ask("warm.test")
 for kind in "denied", "v4":
-    times = sorted(ask(f"{kind}.test") for i in range(50))
-    print(f"{kind}.test: median {statistics.median(times):.2f} ms, worst of 50 {times[-1]:.2f} ms")
+    times = sorted(ask(f"{kind}.test") for i in range(20))
+    print(f"{kind}.test: median {statistics.median(times):.2f} ms, worst of 20 {times[-1]:.2f} ms")
 PY
 bounded cp "$DIR/denied.py" "$RUN/a/fs/root/"
 run a 'python3 /root/denied.py'
