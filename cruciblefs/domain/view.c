@@ -297,6 +297,14 @@ int registry_create_view(struct registry *r, const char *name, const struct cfs_
 	if (!v)
 		return err_set(e, -ENOMEM, "views/%s: no memory", name);
 	snprintf(v->name, sizeof(v->name), "%s", name);
+	/* A view that could not be read: to write over it would be to lose all that was made through it. */
+	if (view_has_file(v)) {
+		view_unref(v);
+		return err_set(e, -EEXIST,
+			       "views/%s: the store's views/%s.json is there and could not be read: mend it or take it "
+			       "away, then start the daemon again",
+			       name, name);
+	}
 	v->owner = (struct cfs_who){ .uid = who->uid, .gid = who->gid };
 	k = registry_make_uuid(v->uuid);
 	k = k < 0 ? err_set(e, k, "views/%s: %s", name, strerror(-k)) : view_save(v, e);

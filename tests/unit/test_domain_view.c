@@ -539,7 +539,7 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 	struct view *v = new_view(w, "ci", MOST);
 	struct cfs_who a = through(v, &alice);
 	struct sandbox *s = runs_for(w, "a", &a);
-	char uuid[LAUNCH_UUID_LEN + 1], view_of[LAUNCH_UUID_LEN + 1], *whole;
+	char uuid[LAUNCH_UUID_LEN + 1], view_of[LAUNCH_UUID_LEN + 1], *whole, *left;
 	size_t len = 0;
 	struct err e;
 
@@ -563,12 +563,18 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 		assert_int_equal(sandbox_save(s, &e), 0); /* and stays whose it is */
 		assert_int_equal(logs_of(w, &bob), 0);
 		assert_int_equal(logs_of(w, &root_user), 1);
-		/* The name may be used; that brings nothing of it back. */
+		/* Another view brings nothing of it back. */
 		if (i == 0) {
 			v = new_view(w, "again", MOST);
 			assert_null(registry_next(w->reg, v, NULL));
 			assert_int_equal(remove_view(w, v), 0);
 		}
+		/* Its own name may not, as long as the file is there: that would be its end. */
+		assert_int_equal(registry_create_view(w->reg, "ci", &root_user, &v, &e), -EEXIST);
+		assert_says(e.msg, "views/ci.json");
+		assert_int_equal(fd_slurp(w->store_fd, "views/ci.json", 65536, &left, &len), 0);
+		assert_string_equal(left, damaged[i]);
+		free(left);
 	}
 	put(w, "views/ci.json", whole);
 	free(whole);
