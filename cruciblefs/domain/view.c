@@ -372,18 +372,6 @@ static int refused(struct view *v, int code, struct buf *faults, struct err *e)
 	return code;
 }
 
-/* Its own text can be longer than what was written (a field a line), and must be read again. */
-static int fits(const struct policy *p)
-{
-	struct buf b;
-	int k;
-
-	buf_init(&b, POLICY_TEXT_MAX);
-	k = policy_text(p, &b);
-	buf_fini(&b);
-	return k;
-}
-
 int view_policy_store(struct view *v, const char *text, size_t len, const struct cfs_who *who, struct err *e)
 {
 	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
@@ -398,15 +386,11 @@ int view_policy_store(struct view *v, const char *text, size_t len, const struct
 		return k; /* others' mistakes are not the view's error */
 	buf_init(&faults, FAULTS_MAX);
 	k = policy_parse(text, len, &reach, &next, &faults);
-	if (!k)
-		k = fits(next);
-	if (k < 0) {
+	if (k < 0)
 		k = refused(v, k, &faults, e);
-		buf_fini(&faults);
-		policy_unref(next);
-		return k;
-	}
 	buf_fini(&faults);
+	if (k < 0)
+		return k;
 	v->policy = next;
 	k = view_save(v, e);
 	if (k < 0) {

@@ -127,6 +127,7 @@ static void test_a_wrong_policy_says_all_that_is_wrong(void **state)
 	for (size_t i = 0; i <= POLICY_TEXT_MAX; i++)
 		buf_adds(&b, " ");
 	assert_int_equal(view_policy_store(v, (char *)b.data, b.len, &root_user, &e), -EFBIG);
+	assert_says(view_error(v), "at most");
 	buf_fini(&b);
 }
 
