@@ -380,6 +380,31 @@ static void test_expiry_stops_what_runs_and_keeps_the_rest(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 }
 
+static void test_no_machine_waits_for_forks_in_a_dead_view(void **state)
+{
+	struct world *w = *state;
+	struct view *v = new_view(w, "ci", MOST);
+	struct cfs_who a = through(v, &alice);
+	struct sandbox *s = runs_for(w, "a", &a);
+	struct snapshot *p;
+	struct err e;
+
+	assert_int_equal(snapshot_as(w, s, "snap", &a, &e), 0);
+	p = registry_find_snapshot(w->reg, v, "snap");
+	until(w, p->status == SNAPSHOT_READY);
+	w->cfg.warm_size = 1;
+	assert_int_equal(fork_as(w, p, "b", &a, &e), 0);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	write_ttl(v, "1s");
+	until(w, view_status(v) == VIEW_EXPIRED && warm_count(w->reg, WARM_FORKED, false) == 0);
+	pool_fill(w->reg);
+	until(w, !w->reg->pool_timer);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	write_ttl(v, "none");
+	pool_fill(w->reg);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+}
+
 /* The clock is asked at each request: the timer may be late. */
 static void test_the_end_does_not_wait_for_the_timer(void **state)
 {
@@ -602,6 +627,7 @@ int main(void)
 		T(test_names_of_two_views_and_outside_do_not_meet),
 		T(test_nothing_tells_of_others),
 		T(test_expiry_stops_what_runs_and_keeps_the_rest),
+		T(test_no_machine_waits_for_forks_in_a_dead_view),
 		T(test_the_end_does_not_wait_for_the_timer),
 		T(test_expired_while_no_daemon_ran),
 		T(test_removal_takes_all_with_it),
