@@ -325,7 +325,7 @@ static void log_exec(struct sandbox *s, const struct execution *x, const char *s
 }
 
 int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
-		const char *tmp_path, const char *stdin_path, const char *refused, struct err *e)
+		const char *tmp_path, const char *stdin_path, struct err *e)
 {
 	struct slot *t = slot ? slot_find(s, slot) : NULL;
 	bool full = !slot && s->nwaiting >= BOX_QUEUE_MAX;
@@ -357,10 +357,8 @@ int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, 
 	log_exec(s, x, slot, who);
 	if (t)
 		sandbox_save(s, NULL); /* which command is the slot's latest outlives us */
-	if (full && !refused)
-		refused = "the queue is full: 64 commands wait";
-	if (refused) {
-		end_without_box(s, x, refused, true);
+	if (full) {
+		end_without_box(s, x, "the queue is full: 64 commands wait", true);
 		return 0;
 	}
 	if (s->link) {

@@ -333,9 +333,8 @@ int open_empty_for_box(int dirfd, const char *name, int *ret_fd);
 void exec_tell_error(struct sandbox *s, uint64_t n, const char *words);
 int exec_load(struct sandbox *s, struct err *e); /* from the store */
 void exec_free_all(struct sandbox *s);
-/* @refused: it gets its number and ends at once, with these words; NULL: it runs. */
 int exec_accept(struct sandbox *s, const char *slot, const struct cfs_who *who, const void *text, size_t len,
-		const char *tmp_path, const char *stdin_path, const char *refused, struct err *e);
+		const char *tmp_path, const char *stdin_path, struct err *e);
 /* -- slot.c */
 struct slot *slot_find(struct sandbox *s, const char *name);
 struct slot *slot_of_exec(struct sandbox *s, uint64_t n);

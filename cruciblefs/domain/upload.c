@@ -202,15 +202,11 @@ static int commit(struct upload *u, struct err *e)
 {
 	struct sandbox *s = u->s;
 	static const char import_request[] = "{\"argv\":[\"//import\"]}";
-	/* What closes not empty becomes a command, if only one that says why it did not run. Of a view that is over it
-	 * does not: nobody can ask. */
+	/* It was open when a policy became narrower, or its view ended. */
 	int r = sandbox_permits(s, &u->who, op_of(u->kind), kind_words[u->kind], e);
-	struct err why = *e;
-	const char *refused = r < 0 ? why.msg : NULL;
 
-	if (r < 0 && (r != -EPERM || u->kind == UPLOAD_STDIN))
+	if (r < 0)
 		return r;
-	*e = (struct err){ 0 };
 	switch (u->kind) {
 	case UPLOAD_STDIN:
 		r = keep_stdin(u);
@@ -219,12 +215,11 @@ static int commit(struct upload *u, struct err *e)
 		r = spill(u);
 		if (r < 0)
 			return err_set(e, r, "sandbox %s: import: the store: %s", s->name, strerror(-r));
-		r = exec_accept(s, u->slot, &u->who, import_request, sizeof(import_request) - 1, NULL, u->path, refused,
-				e);
+		r = exec_accept(s, u->slot, &u->who, import_request, sizeof(import_request) - 1, NULL, u->path, e);
 		break;
 	default:
 		r = exec_accept(s, u->slot, &u->who, u->mem.data, u->mem.len, u->fd >= 0 ? u->path : NULL,
-				u->slot ? NULL : s->stdin_path, refused, e);
+				u->slot ? NULL : s->stdin_path, e);
 		if (!r && !u->slot) {
 			free(s->stdin_path);
 			s->stdin_path = NULL;

@@ -297,6 +297,14 @@ int registry_create_view(struct registry *r, const char *name, const struct cfs_
 	if (!v)
 		return err_set(e, -ENOMEM, "views/%s: no memory", name);
 	snprintf(v->name, sizeof(v->name), "%s", name);
+	/* A view that could not be read: to write over it would be to lose all that was made through it. */
+	if (view_has_file(v)) {
+		view_unref(v);
+		return err_set(e, -EEXIST,
+			       "views/%s: the store's views/%s.json is there and could not be read: mend it or take it "
+			       "away, then start the daemon again",
+			       name, name);
+	}
 	v->owner = (struct cfs_who){ .uid = who->uid, .gid = who->gid };
 	k = registry_make_uuid(v->uuid);
 	k = k < 0 ? err_set(e, k, "views/%s: %s", name, strerror(-k)) : view_save(v, e);
@@ -364,18 +372,6 @@ static int refused(struct view *v, int code, struct buf *faults, struct err *e)
 	return code;
 }
 
-/* Its own text can be longer than what was written (a field a line), and must be read again. */
-static int fits(const struct policy *p)
-{
-	struct buf b;
-	int k;
-
-	buf_init(&b, POLICY_TEXT_MAX);
-	k = policy_text(p, &b);
-	buf_fini(&b);
-	return k;
-}
-
 int view_policy_store(struct view *v, const char *text, size_t len, const struct cfs_who *who, struct err *e)
 {
 	struct net_cidr opened[CONFIG_NET_RANGES_MAX];
@@ -390,15 +386,11 @@ int view_policy_store(struct view *v, const char *text, size_t len, const struct
 		return k; /* others' mistakes are not the view's error */
 	buf_init(&faults, FAULTS_MAX);
 	k = policy_parse(text, len, &reach, &next, &faults);
-	if (!k)
-		k = fits(next);
-	if (k < 0) {
+	if (k < 0)
 		k = refused(v, k, &faults, e);
-		buf_fini(&faults);
-		policy_unref(next);
-		return k;
-	}
 	buf_fini(&faults);
+	if (k < 0)
+		return k;
 	v->policy = next;
 	k = view_save(v, e);
 	if (k < 0) {

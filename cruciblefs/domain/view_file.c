@@ -73,6 +73,15 @@ int view_save(struct view *v, struct err *e)
 	return write_file(v, true, e);
 }
 
+bool view_has_file(const struct view *v)
+{
+	char name[FILE_NAME_MAX];
+	struct stat st;
+
+	file_name(v, name);
+	return fstatat(v->reg->views_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 void view_put_back(struct view *v)
 {
 	char name[FILE_NAME_MAX];

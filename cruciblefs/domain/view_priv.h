@@ -53,6 +53,7 @@ void who_drop(struct cfs_who *who);
 /* -- view_file.c */
 /* Errors: -ENOMEM; those of fd_replace. On some the new file stands: then what @v was is put back. */
 int view_save(struct view *v, struct err *e);
+bool view_has_file(const struct view *v);	/* of that name: of one that is in no table, somebody else's */
 void view_put_back(struct view *v);		/* as it is now; one that is in no table has no file */
 int view_disown(struct view *v, struct err *e); /* the file of a removed one, see above; those of rename and fsync */
 void view_forget(struct view *v);		/* nothing is left of a removed one: its files go */

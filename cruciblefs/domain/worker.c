@@ -66,7 +66,7 @@ int worker_new(struct registry *r, const char *name, const struct attrs *attrs, 
 	r->hidden = s;
 	c = sandbox_save(s, e);
 	if (!c)
-		c = exec_accept(s, NULL, &root, command, strlen(command), NULL, NULL, NULL, e);
+		c = exec_accept(s, NULL, &root, command, strlen(command), NULL, NULL, e);
 	if (c < 0) {
 		worker_free(k);
 		return c;

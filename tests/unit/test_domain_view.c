@@ -127,6 +127,7 @@ static void test_a_wrong_policy_says_all_that_is_wrong(void **state)
 	for (size_t i = 0; i <= POLICY_TEXT_MAX; i++)
 		buf_adds(&b, " ");
 	assert_int_equal(view_policy_store(v, (char *)b.data, b.len, &root_user, &e), -EFBIG);
+	assert_says(view_error(v), "at most");
 	buf_fini(&b);
 }
 
@@ -379,6 +380,31 @@ static void test_expiry_stops_what_runs_and_keeps_the_rest(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 }
 
+static void test_no_machine_waits_for_forks_in_a_dead_view(void **state)
+{
+	struct world *w = *state;
+	struct view *v = new_view(w, "ci", MOST);
+	struct cfs_who a = through(v, &alice);
+	struct sandbox *s = runs_for(w, "a", &a);
+	struct snapshot *p;
+	struct err e;
+
+	assert_int_equal(snapshot_as(w, s, "snap", &a, &e), 0);
+	p = registry_find_snapshot(w->reg, v, "snap");
+	until(w, p->status == SNAPSHOT_READY);
+	w->cfg.warm_size = 1;
+	assert_int_equal(fork_as(w, p, "b", &a, &e), 0);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	write_ttl(v, "1s");
+	until(w, view_status(v) == VIEW_EXPIRED && warm_count(w->reg, WARM_FORKED, false) == 0);
+	pool_fill(w->reg);
+	until(w, !w->reg->pool_timer);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	write_ttl(v, "none");
+	pool_fill(w->reg);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+}
+
 /* The clock is asked at each request: the timer may be late. */
 static void test_the_end_does_not_wait_for_the_timer(void **state)
 {
@@ -539,7 +565,7 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 	struct view *v = new_view(w, "ci", MOST);
 	struct cfs_who a = through(v, &alice);
 	struct sandbox *s = runs_for(w, "a", &a);
-	char uuid[LAUNCH_UUID_LEN + 1], view_of[LAUNCH_UUID_LEN + 1], *whole;
+	char uuid[LAUNCH_UUID_LEN + 1], view_of[LAUNCH_UUID_LEN + 1], *whole, *left;
 	size_t len = 0;
 	struct err e;
 
@@ -563,12 +589,18 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 		assert_int_equal(sandbox_save(s, &e), 0); /* and stays whose it is */
 		assert_int_equal(logs_of(w, &bob), 0);
 		assert_int_equal(logs_of(w, &root_user), 1);
-		/* The name may be used; that brings nothing of it back. */
+		/* Another view brings nothing of it back. */
 		if (i == 0) {
 			v = new_view(w, "again", MOST);
 			assert_null(registry_next(w->reg, v, NULL));
 			assert_int_equal(remove_view(w, v), 0);
 		}
+		/* Its own name may not, as long as the file is there: that would be its end. */
+		assert_int_equal(registry_create_view(w->reg, "ci", &root_user, &v, &e), -EEXIST);
+		assert_says(e.msg, "views/ci.json");
+		assert_int_equal(fd_slurp(w->store_fd, "views/ci.json", 65536, &left, &len), 0);
+		assert_string_equal(left, damaged[i]);
+		free(left);
 	}
 	put(w, "views/ci.json", whole);
 	free(whole);
@@ -595,6 +627,7 @@ int main(void)
 		T(test_names_of_two_views_and_outside_do_not_meet),
 		T(test_nothing_tells_of_others),
 		T(test_expiry_stops_what_runs_and_keeps_the_rest),
+		T(test_no_machine_waits_for_forks_in_a_dead_view),
 		T(test_the_end_does_not_wait_for_the_timer),
 		T(test_expired_while_no_daemon_ran),
 		T(test_removal_takes_all_with_it),
