@@ -138,7 +138,7 @@ bool warm_fill(struct registry *r); /* make one, if one is to be made; true: one
 unsigned warm_count(const struct registry *r, enum warm_of kind, bool held);
 uint64_t warm_memory_mib(const struct registry *r);
 bool warm_give_up(struct registry *r); /* one of them, for its memory, prepared ones last; false: there is none */
-void warm_forget(struct registry *r, const struct snapshot *p); /* it is gone, or damaged */
+void warm_forget(struct registry *r, const struct snapshot *p); /* it is gone, damaged, or its view has ended */
 void warm_drain(struct registry *r);
 /* -- strays.c: what the pager has to let go of, of a machine or a disk that is nobody's now */
 enum { GO_MEMORY = 1, GO_EXPORT = 2, GO_DISK = 4 };

@@ -33,6 +33,11 @@ static void stop_the_dead(struct registry *r)
 		if (s->owner.view && view_dead(s->owner.view) && runs(s))
 			sandbox_stop(s, STOP_GRACE_MS);
 	}
+	/* Those that wait for a fork, too: a new ttl may be long in coming, and their memory is the host's. */
+	for (const struct snapshot *p = r->first_snapshot; p; p = p->next) {
+		if (p->owner.view && view_dead(p->owner.view))
+			warm_forget(r, p);
+	}
 }
 
 static void on_stop(void *arg)

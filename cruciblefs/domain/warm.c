@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "cruciblefs/domain/revive.h"
+#include "cruciblefs/view.h"
 
 #define HOLD_NS	     (60ull * 1000000000ull) /* from the order for a machine to its rest; a box warms for 5 s at most */
 #define FAILURES_MAX 3u
@@ -76,7 +77,9 @@ static struct snapshot *wanted(struct registry *r, enum warm_of kind)
 
 	if (!p && kind == WARM_PREPARED)
 		p = prepared_default(r);
-	return p && !p->gone && snapshot_usable(p, &e) == 0 ? p : NULL;
+	if (!p || p->gone || (p->owner.view && view_dead(p->owner.view)))
+		return NULL;
+	return snapshot_usable(p, &e) == 0 ? p : NULL;
 }
 
 static enum warm_of kind_of(const struct snapshot *p)

@@ -379,6 +379,39 @@ static void test_expiry_stops_what_runs_and_keeps_the_rest(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 }
 
+/* A machine that waits for the next fork of a snapshot is none of the view's, and runs for nobody else. */
+static void test_warm_machines_end_with_it(void **state)
+{
+	struct world *w = *state;
+	struct view *v = new_view(w, "ci", MOST);
+	struct cfs_who a = through(v, &alice);
+	struct snapshot *p;
+	struct err e;
+
+	assert_int_equal(snapshot_as(w, runs_for(w, "a", &a), "snap", &a, &e), 0);
+	p = registry_find_snapshot(w->reg, v, "snap");
+	until(w, p->status == SNAPSHOT_READY);
+	w->cfg.warm_size = 1;
+	assert_int_equal(fork_as(w, p, "f", &a, &e), 0);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	write_ttl(v, "1s");
+	until(w, view_status(v) == VIEW_EXPIRED && sandbox_status(registry_find(w->reg, v, "f")) == SBX_STOPPED);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	/* Nor is there another one, while it is over. */
+	assert_int_equal(fork_as(w, p, "g", &a, &e), -ESTALE);
+	assert_false(warm_fill(w->reg));
+	pool_fill(w->reg);
+	until(w, !w->reg->pool_timer);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	write_ttl(v, "none");
+	w->cfg.max_sandboxes_per_uid = 10;
+	assert_int_equal(fork_as(w, p, "g", &a, &e), 0);
+	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	assert_int_equal(remove_view(w, v), 0);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	until(w, !w->reg->first_snapshot);
+}
+
 /* The clock is asked at each request: the timer may be late. */
 static void test_the_end_does_not_wait_for_the_timer(void **state)
 {
@@ -595,6 +628,7 @@ int main(void)
 		T(test_names_of_two_views_and_outside_do_not_meet),
 		T(test_nothing_tells_of_others),
 		T(test_expiry_stops_what_runs_and_keeps_the_rest),
+		T(test_warm_machines_end_with_it),
 		T(test_the_end_does_not_wait_for_the_timer),
 		T(test_expired_while_no_daemon_ran),
 		T(test_removal_takes_all_with_it),
