@@ -609,12 +609,15 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 	v = view_named(w, "ci");
 	assert_non_null(registry_find(w->reg, v, "a"));
 	assert_non_null(registry_find_snapshot(w->reg, v, "snap"));
-	/* What is no view's file is left alone. */
+	/* What is no view's file is left alone, but for what a daemon was writing when it was killed. */
 	put(w, "views/notes.txt", "x");
 	put(w, "views/.gone-x.json", "x");
 	put(w, "views/ci.json.new-1-1", "x");
+	new_view(w, "ci.json.new-1-1", NULL);
 	restart(w);
 	view_named(w, "ci");
+	view_named(w, "ci.json.new-1-1");
+	assert_false(store_has(w, "views/ci.json.new-1-1"));
 	assert_int_equal(count_dirs(w, "views"), 4);
 }
 
