@@ -38,6 +38,7 @@ static void stop_the_dead(struct registry *r)
 		if (p->owner.view && view_dead(p->owner.view))
 			warm_forget(r, p);
 	}
+	diffs_end_dead(r);
 }
 
 static void on_stop(void *arg)
@@ -156,6 +157,7 @@ static void end(struct view *v, const struct cfs_who *who)
 		registry_destroy(r, s, who, "its view was removed");
 	while ((p = registry_next_snapshot(r, v, NULL)))
 		snapshot_destroy(p, who);
+	diffs_end_dead(r);
 	view_changed(v);
 	view_take_out(v);
 }

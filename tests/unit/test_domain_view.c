@@ -412,6 +412,45 @@ static void test_warm_machines_end_with_it(void **state)
 	until(w, !w->reg->first_snapshot);
 }
 
+/* Two snapshots of a view's, and the second is being compared with the first, in a machine. */
+static struct snapshot *compared(struct world *w, struct view *v)
+{
+	struct cfs_who a = through(v, &alice);
+	struct sandbox *s = runs_for(w, "a", &a);
+	static const char *const names[] = { "p", "q" };
+	struct snapshot *p = NULL;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_int_equal(snapshot_as(w, s, names[i], &a, &e), 0);
+		p = registry_find_snapshot(w->reg, v, names[i]);
+		until(w, p->status == SNAPSHOT_READY);
+	}
+	assert_int_equal(snapshot_diff(p, &a, &e), 0);
+	until(w, fake_box_count() == 2);
+	return p;
+}
+
+static void test_comparisons_end_with_it(void **state)
+{
+	struct world *w = *state;
+	struct view *v = new_view(w, "ci", MOST);
+	struct snapshot *p = compared(w, v);
+
+	write_ttl(v, "1s");
+	until(w, view_status(v) == VIEW_EXPIRED && fake_box_count() == 0);
+	assert_int_equal(p->diff, DIFF_FAILED);
+	assert_non_null(strstr(snapshot_error(p), "view has ended"));
+	assert_int_equal(remove_view(w, v), 0);
+	v = new_view(w, "ci", MOST);
+	compared(w, v);
+	assert_int_equal(remove_view(w, v), 0);
+	assert_null(w->reg->diffs);
+	until(w, fake_box_count() == 0);
+	until(w, !w->reg->first_snapshot);
+	until(w, count_dirs(w, "views") == 0);
+}
+
 /* The clock is asked at each request: the timer may be late. */
 static void test_the_end_does_not_wait_for_the_timer(void **state)
 {
@@ -632,6 +671,7 @@ int main(void)
 		T(test_nothing_tells_of_others),
 		T(test_expiry_stops_what_runs_and_keeps_the_rest),
 		T(test_warm_machines_end_with_it),
+		T(test_comparisons_end_with_it),
 		T(test_the_end_does_not_wait_for_the_timer),
 		T(test_expired_while_no_daemon_ran),
 		T(test_removal_takes_all_with_it),
