@@ -69,8 +69,13 @@ static int store_text(const struct cfs_about *a, const struct cfs_who *who, cons
 static int act(const struct cfs_about *a, const struct cfs_who *who, const char *data, size_t len, struct err *e)
 {
 	if (a->entry->flags & CFS_DOCUMENT) {
-		trim(&data, &len);
-		return len ? store_text(a, who, data, len, e) : 0;
+		const char *p = data;
+		size_t n = len;
+
+		/* With the blanks around: what is too long is so with them, and the kernel cuts a long write, whose
+		 * first part must not pass for all of it. */
+		trim(&p, &n);
+		return n ? store_text(a, who, data, len, e) : 0;
 	}
 	for (const char *p = data, *end = data + len; p < end;) {
 		const char *nl = memchr(p, '\n', (size_t)(end - p));

@@ -233,6 +233,19 @@ static void on_turn(void *arg)
 		next(r->diffs);
 }
 
+void diffs_end_dead(struct registry *r)
+{
+	struct diff *next;
+
+	for (struct diff *d = r->diffs; d; d = next) {
+		const struct view *v = d->p->owner.view;
+
+		next = d->next;
+		if (v && view_dead(v))
+			end(d, false, "its view has ended");
+	}
+}
+
 void diffs_end(struct registry *r)
 {
 	loop_del(r->loop, &r->diffs_timer);

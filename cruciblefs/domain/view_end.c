@@ -33,11 +33,12 @@ static void stop_the_dead(struct registry *r)
 		if (s->owner.view && view_dead(s->owner.view) && runs(s))
 			sandbox_stop(s, STOP_GRACE_MS);
 	}
-	/* Nor does one wait for forks that nobody can ask for. */
-	for (struct snapshot *p = r->first_snapshot; p; p = p->next) {
+	/* Those that wait for a fork, too: a new ttl may be long in coming, and their memory is the host's. */
+	for (const struct snapshot *p = r->first_snapshot; p; p = p->next) {
 		if (p->owner.view && view_dead(p->owner.view))
 			warm_forget(r, p);
 	}
+	diffs_end_dead(r);
 }
 
 static void on_stop(void *arg)
@@ -156,6 +157,7 @@ static void end(struct view *v, const struct cfs_who *who)
 		registry_destroy(r, s, who, "its view was removed");
 	while ((p = registry_next_snapshot(r, v, NULL)))
 		snapshot_destroy(p, who);
+	diffs_end_dead(r);
 	view_changed(v);
 	view_take_out(v);
 }

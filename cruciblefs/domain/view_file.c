@@ -16,6 +16,7 @@
 #define FILE_MAX      (1u << 20)
 #define SUFFIX	      ".json"
 #define GONE_PREFIX   ".gone-"
+#define HALF_WRITTEN  SUFFIX ".new-" /* fd_replace() names them so; no view's file, for those end with SUFFIX */
 #define FILE_NAME_MAX (CFS_NAME_MAX + sizeof(SUFFIX))
 
 static void file_name(const struct view *v, char out[FILE_NAME_MAX])
@@ -238,8 +239,11 @@ static int load_file(struct registry *r, const char *file, struct err *e)
 {
 	size_t len = strlen(file), suffix = sizeof(SUFFIX) - 1, prefix = sizeof(GONE_PREFIX) - 1;
 
-	if (len <= suffix || strcmp(file + len - suffix, SUFFIX) != 0)
+	if (len <= suffix || strcmp(file + len - suffix, SUFFIX) != 0) {
+		if (strstr(file, HALF_WRITTEN)) /* by a daemon that was killed */
+			unlinkat(r->views_fd, file, 0);
 		return 0;
+	}
 	len -= suffix;
 	if (!strncmp(file, GONE_PREFIX, prefix))
 		return is_uuid(file + prefix, len - prefix) ? load_gone(r, file + prefix, e) : 0;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include "base/log.h"
 #include "cruciblefs/domain/revive.h"
-#include "cruciblefs/domain/view_priv.h"
+#include "cruciblefs/view.h"
 
 #define HOLD_NS	     (60ull * 1000000000ull) /* from the order for a machine to its rest; a box warms for 5 s at most */
 #define FAILURES_MAX 3u
@@ -69,8 +69,7 @@ static void on_limit(void *arg)
 	on_end(arg, -ETIMEDOUT, "warming it", "it did not come to rest");
 }
 
-/* The one that was used last, while it is there and may be forked; after a restart the prepared one of the defaults, and
- * no other. */
+/* The one that was used last, while it is there; after a restart the prepared one of the defaults, and no other. */
 static struct snapshot *wanted(struct registry *r, enum warm_of kind)
 {
 	struct snapshot *p = snapshot_by_uuid(r, r->warm_kinds[kind].uuid);
@@ -78,9 +77,9 @@ static struct snapshot *wanted(struct registry *r, enum warm_of kind)
 
 	if (!p && kind == WARM_PREPARED)
 		p = prepared_default(r);
-	if (p && p->owner.view && view_dead(p->owner.view))
+	if (!p || p->gone || (p->owner.view && view_dead(p->owner.view)))
 		return NULL;
-	return p && !p->gone && snapshot_usable(p, &e) == 0 ? p : NULL;
+	return snapshot_usable(p, &e) == 0 ? p : NULL;
 }
 
 static enum warm_of kind_of(const struct snapshot *p)

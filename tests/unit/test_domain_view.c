@@ -380,29 +380,76 @@ static void test_expiry_stops_what_runs_and_keeps_the_rest(void **state)
 	assert_int_equal(sandbox_status(s), SBX_READY);
 }
 
-static void test_no_machine_waits_for_forks_in_a_dead_view(void **state)
+/* A machine that waits for the next fork of a snapshot is none of the view's, and runs for nobody else. */
+static void test_warm_machines_end_with_it(void **state)
 {
 	struct world *w = *state;
 	struct view *v = new_view(w, "ci", MOST);
 	struct cfs_who a = through(v, &alice);
-	struct sandbox *s = runs_for(w, "a", &a);
 	struct snapshot *p;
 	struct err e;
 
-	assert_int_equal(snapshot_as(w, s, "snap", &a, &e), 0);
+	assert_int_equal(snapshot_as(w, runs_for(w, "a", &a), "snap", &a, &e), 0);
 	p = registry_find_snapshot(w->reg, v, "snap");
 	until(w, p->status == SNAPSHOT_READY);
 	w->cfg.warm_size = 1;
-	assert_int_equal(fork_as(w, p, "b", &a, &e), 0);
+	assert_int_equal(fork_as(w, p, "f", &a, &e), 0);
 	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
 	write_ttl(v, "1s");
-	until(w, view_status(v) == VIEW_EXPIRED && warm_count(w->reg, WARM_FORKED, false) == 0);
+	until(w, view_status(v) == VIEW_EXPIRED && sandbox_status(registry_find(w->reg, v, "f")) == SBX_STOPPED);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	/* Nor is there another one, while it is over. */
+	assert_int_equal(fork_as(w, p, "g", &a, &e), -ESTALE);
+	assert_false(warm_fill(w->reg));
 	pool_fill(w->reg);
 	until(w, !w->reg->pool_timer);
 	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
 	write_ttl(v, "none");
-	pool_fill(w->reg);
+	w->cfg.max_sandboxes_per_uid = 10;
+	assert_int_equal(fork_as(w, p, "g", &a, &e), 0);
 	until(w, warm_count(w->reg, WARM_FORKED, true) == 1);
+	assert_int_equal(remove_view(w, v), 0);
+	assert_int_equal(warm_count(w->reg, WARM_FORKED, false), 0);
+	until(w, !w->reg->first_snapshot);
+}
+
+/* Two snapshots of a view's, and the second is being compared with the first, in a machine. */
+static struct snapshot *compared(struct world *w, struct view *v)
+{
+	struct cfs_who a = through(v, &alice);
+	struct sandbox *s = runs_for(w, "a", &a);
+	static const char *const names[] = { "p", "q" };
+	struct snapshot *p = NULL;
+	struct err e;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		assert_int_equal(snapshot_as(w, s, names[i], &a, &e), 0);
+		p = registry_find_snapshot(w->reg, v, names[i]);
+		until(w, p->status == SNAPSHOT_READY);
+	}
+	assert_int_equal(snapshot_diff(p, &a, &e), 0);
+	until(w, fake_box_count() == 2);
+	return p;
+}
+
+static void test_comparisons_end_with_it(void **state)
+{
+	struct world *w = *state;
+	struct view *v = new_view(w, "ci", MOST);
+	struct snapshot *p = compared(w, v);
+
+	write_ttl(v, "1s");
+	until(w, view_status(v) == VIEW_EXPIRED && fake_box_count() == 0);
+	assert_int_equal(p->diff, DIFF_FAILED);
+	assert_non_null(strstr(snapshot_error(p), "view has ended"));
+	assert_int_equal(remove_view(w, v), 0);
+	v = new_view(w, "ci", MOST);
+	compared(w, v);
+	assert_int_equal(remove_view(w, v), 0);
+	assert_null(w->reg->diffs);
+	until(w, fake_box_count() == 0);
+	until(w, !w->reg->first_snapshot);
+	until(w, count_dirs(w, "views") == 0);
 }
 
 /* The clock is asked at each request: the timer may be late. */
@@ -608,12 +655,15 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 	v = view_named(w, "ci");
 	assert_non_null(registry_find(w->reg, v, "a"));
 	assert_non_null(registry_find_snapshot(w->reg, v, "snap"));
-	/* What is no view's file is left alone. */
+	/* What is no view's file is left alone, but for what a daemon was writing when it was killed. */
 	put(w, "views/notes.txt", "x");
 	put(w, "views/.gone-x.json", "x");
 	put(w, "views/ci.json.new-1-1", "x");
+	new_view(w, "ci.json.new-1-1", NULL);
 	restart(w);
 	view_named(w, "ci");
+	view_named(w, "ci.json.new-1-1");
+	assert_false(store_has(w, "views/ci.json.new-1-1"));
 	assert_int_equal(count_dirs(w, "views"), 4);
 }
 
@@ -627,7 +677,8 @@ int main(void)
 		T(test_names_of_two_views_and_outside_do_not_meet),
 		T(test_nothing_tells_of_others),
 		T(test_expiry_stops_what_runs_and_keeps_the_rest),
-		T(test_no_machine_waits_for_forks_in_a_dead_view),
+		T(test_warm_machines_end_with_it),
+		T(test_comparisons_end_with_it),
 		T(test_the_end_does_not_wait_for_the_timer),
 		T(test_expired_while_no_daemon_ran),
 		T(test_removal_takes_all_with_it),
