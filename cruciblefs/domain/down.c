@@ -45,7 +45,8 @@ static void settle(struct sandbox *s)
 		if (s->disk[0])
 			pager_let_go(s->reg, s->disk, GO_DISK);
 		registry_remove_dir(s->reg, s->uuid);
-		/* The kernel may remember it for as long as anybody stands in it, and it counts in nobody's limit now. */
+		/* The kernel may remember it for as long as anybody stands in it, and it counts in nobody's limit now.
+		 */
 		fd_close(&s->boxfd);
 		fd_close(&s->dirfd);
 		sandbox_changed(s);
