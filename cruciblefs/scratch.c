@@ -159,10 +159,21 @@ void scratch_drop_dir(struct cfs_place *p, uint64_t dir_ino)
 	}
 }
 
+static void forget_text(struct scratch *s)
+{
+	s->place->scratch_bytes -= s->len;
+	free(s->data);
+	s->data = NULL;
+	s->len = s->cap = 0;
+}
+
 void scratch_drop_all(struct cfs_place *p)
 {
-	while (p->scratch)
+	while (p->scratch) {
+		/* The node stays while somebody has it open, or the kernel remembers it; the text has no limit then. */
+		forget_text(p->scratch);
 		scratch_unlink(p->scratch);
+	}
 }
 
 static void scratch_free(struct cfs_node *n)
@@ -183,6 +194,8 @@ static int set_len(struct scratch *s, uint64_t len)
 {
 	size_t others = s->place->scratch_bytes - s->len;
 
+	if (s->place->sbx && sandbox_gone(s->place->sbx))
+		return -ESTALE;
 	if (len > CFS_SCRATCH_MAX - others)
 		return -EDQUOT;
 	if (len > s->cap) {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/fd.h"
 #include "base/log.h"
 #include "cruciblefs/domain/snapshot_priv.h"
 
@@ -44,6 +45,10 @@ static void settle(struct sandbox *s)
 		if (s->disk[0])
 			pager_let_go(s->reg, s->disk, GO_DISK);
 		registry_remove_dir(s->reg, s->uuid);
+		/* The kernel may remember it for as long as anybody stands in it, and it counts in nobody's limit now.
+		 */
+		fd_close(&s->boxfd);
+		fd_close(&s->dirfd);
 		sandbox_changed(s);
 		snapshots_sweep(s->reg);
 		return;

@@ -261,6 +261,24 @@ static void scratch_files(void **state)
 	assert_int_equal(fw_rename(w, "run/a/limits/s", "run/a/s", 0), -EXDEV); /* mv copies */
 }
 
+/* The limit is the sandbox's: of one that was removed, an open file must not hold a text, nor get another one. */
+static void scratch_files_of_a_removed_sandbox_ESTALE(void **state)
+{
+	struct fw *w = *state;
+	struct fuse_entry_out e;
+	struct fuse_open_out o;
+
+	fake_sandbox(w->reg, "a", 0);
+	assert_int_equal(fw_walk(w, "run/a", &e), 0);
+	assert_int_equal(fw_create(w, e.nodeid, "held", O_RDWR | O_CREAT, 0644, &e, &o), 0);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_RDWR, 0, "text", 4), 4);
+	assert_int_equal(fw_rmdir(w, "run/a"), 0);
+	fw_run(w);
+	assert_int_equal(fw_read(w, e.nodeid, o.fh, O_RDWR, 0, buf, 100), 0);
+	assert_int_equal(fw_write(w, e.nodeid, o.fh, O_RDWR, 0, "again", 5), -ESTALE);
+	fw_release(w, e.nodeid, o.fh);
+}
+
 static void scratch_limits_EDQUOT(void **state)
 {
 	struct fw *w = *state;
@@ -395,6 +413,7 @@ int main(void)
 		TEST(rm_rf),
 		TEST(hidden_directories_come_back),
 		TEST(scratch_files),
+		TEST(scratch_files_of_a_removed_sandbox_ESTALE),
 		TEST(scratch_limits_EDQUOT),
 		TEST(renaming_over_writes),
 		TEST(what_the_write_says_rename_says),

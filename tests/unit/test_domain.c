@@ -398,6 +398,19 @@ static void test_ctl_words(void **state)
 	}
 }
 
+/* The tree may hold one for as long as somebody stands in it, and it counts in nobody's limit. */
+static void test_a_removed_one_holds_no_descriptors(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = sandbox_ref(make(w, "a", &root_user));
+
+	assert_true(sandbox_dirfd(s) >= 0);
+	registry_destroy(w->reg, s, &root_user, "test");
+	spin(w);
+	assert_int_equal(sandbox_dirfd(s), -1);
+	sandbox_unref(s);
+}
+
 static void test_a_restarted_daemon_settles_what_is_gone(void **state)
 {
 	struct world *w = *state;
@@ -876,6 +889,7 @@ int main(void)
 		T(test_a_box_that_dies_loses_its_commands_in_words),
 		T(test_the_queue_is_bounded),
 		T(test_ctl_words),
+		T(test_a_removed_one_holds_no_descriptors),
 		T(test_a_restarted_daemon_settles_what_is_gone),
 		T(test_slots),
 		T(test_a_stop_at_each_step_of_a_start),
