@@ -80,7 +80,7 @@ assert_rec status '"ok"'
 outcome "$MNT/store/verify"
 assert_rec status '"ok"' damaged 0
 
-# -- and while a fork writes: its machine waits or its command fails, the others do not notice
+# -- and while a fork writes: its machine waits or its command fails, the others go on
 put c '{"script":"dd if=/dev/urandom of=/root/fat bs=1M count=60; sync; echo over","timeout_s":100}'
 fill
 assert_file "$RUN/a/status" ready
@@ -88,7 +88,10 @@ bounded ls -lR "$RUN" "$SNAPS" >/dev/null
 stands() { [ "$(cat "$RUN/c/status")" = paused ] || [ "$(cat "$RUN/c/exec/latest/status")" = "done" ]; }
 wait_for "the one that writes to stand still" stands
 free
-[ "$(cat "$RUN/c/status")" != paused ] || echo resume >"$RUN/c/ctl"
+# An idle guest writes now and then, too: it may have met the full disk like the one that was made to.
+for m in a b c; do
+	[ "$(cat "$RUN/$m/status")" != paused ] || echo resume >"$RUN/$m/ctl"
+done
 run a 'echo beside'
 assert_rec stdout '"beside\n"'
 await c
