@@ -29,8 +29,8 @@ const char *view_status_name(enum view_status s);
 struct view *registry_find_view(struct registry *r, const char *name);
 /* In order of creation: NULL starts, NULL ends. Not across changes. */
 struct view *registry_next_view(struct registry *r, struct view *after);
-/* Make one, `new`. Errors: those of cfs_name_check; -EEXIST, also where the store has a file of that name that could not
- * be read; -EPERM who may not administer, or comes through a view itself; -EDQUOT VIEWS_MAX; -ENOSPC, -EIO. */
+/* Make one, `new`. Errors: those of cfs_name_check; -EEXIST, also where the store has a file of that name that could
+ * not be read; -EPERM who may not administer, or comes through a view itself; -EDQUOT VIEWS_MAX; -ENOSPC, -EIO. */
 int registry_create_view(struct registry *r, const char *name, const struct cfs_who *who, struct view **ret,
 			 struct err *e);
 #define VIEWS_MAX 1024u

@@ -109,7 +109,7 @@ int capture_attach(struct sandbox *s, const char *template, uint64_t base, uint6
 /* -- fork.c */
 void forks_end(struct registry *r); /* the daemon ends */
 /* -- diff.c */
-void diffs_end(struct registry *r); /* the daemon ends: they have failed */
+void diffs_end(struct registry *r);	 /* the daemon ends: they have failed */
 void diffs_end_dead(struct registry *r); /* those of views that have ended, too */
 /* -- ingest.c */
 void ingest_kick(struct registry *r); /* something is storing, or may be tried again */
