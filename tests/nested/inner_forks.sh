@@ -87,7 +87,7 @@ start_daemon "the second daemon has KVM" --set pool_size=1 --set warm_size=1
 new cold
 check "the first boots" is "$(out_of cold '[ -e /run/crucible/fork ] || echo cold')" cold
 # shellcheck disable=SC2317
-full() { case $(cat /crucible/health.json) in *'"ready":1,'*'"warm_ready":1}'*) return 0 ;; esac; return 1; }
+full() { case $(cat /crucible/health.json) in *'"ready":1,'*'"warm_ready":1,'*) return 0 ;; esac; return 1; }
 check "its profile is prepared" in_time grep -q event=prepared daemon.log
 new restored
 check "a start goes on from that" is "$(out_of restored '[ ! -e /run/crucible/fork ] || echo restored')" restored
