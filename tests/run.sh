@@ -223,6 +223,17 @@ sweep_run() { # BEFORE
 
 # -- one test ----------------------------------------------------------------------------------------------------
 
+# What a failed test said of it (fail() of lib.sh), and its end; not the logs that were collected behind.
+excerpt() { # LOG
+	local said
+
+	said=$(sed '/^== .*log$/,$d' "$1")
+	tail -n 15 <<<"$said" >"$1.end"
+	grep -m 3 -A 3 '^FAILED' <<<"$said" | grep -vxFf "$1.end" || :
+	cat "$1.end"
+	rm -f "$1.end"
+}
+
 write_repro() { # NAME SPEC LIMIT
 	local v
 
@@ -315,7 +326,7 @@ run_one() { # SPEC NUMBER
 	{
 		echo "$word $name${reason:+ ($reason)} ($took s)"
 		if [ "$word" = FAIL ]; then
-			sed '/^== .*log$/,$d' "$out/$name.log" | tail -n 15 | cut -c1-300 | sed 's/^/    | /'
+			excerpt "$out/$name.log" | cut -c1-300 | sed 's/^/    | /'
 			echo "    $out/$name.log, $out/$name.repro.sh"
 		fi
 	} >"$work/.result/$n.line"
