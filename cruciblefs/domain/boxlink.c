@@ -208,7 +208,7 @@ static void on_state(struct sandbox *s, struct wire_rd *r)
 	switch ((enum box_state)state) {
 	case BOX_READY:
 		keep_guest(s, guest);
-		s->unproven = false;
+		s->unproven = s->fresh = false;
 		/* Its network may not be there yet; then that is what leads on. */
 		if (!net_guest_ready(s))
 			boxlink_ready(s);

@@ -28,9 +28,11 @@ static bool starts_again(struct sandbox *s)
 	s->unproven = false;
 	if (s->stop_asked || s->reg->shutting_down || !s->down_words[0])
 		return false;
-	log_warn("sandbox=%s uuid=%s event=warm-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
+	log_warn("sandbox=%s uuid=%s event=pool-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
 		 s->down_words);
-	pager_let_go(s->reg, s->disk, GO_DISK);
+	if (s->disk[0])
+		pager_let_go(s->reg, s->disk, GO_DISK);
+	s->fresh = true;
 	s->disk[0] = s->birth[0] = s->origin[0] = '\0';
 	return sandbox_start(s, NULL, &e) == 0;
 }
@@ -55,6 +57,7 @@ static void settle(struct sandbox *s)
 	}
 	if (s->unproven && starts_again(s))
 		return;
+	s->fresh = false;
 	if (s->disk[0] && s->disk_unused) {
 		pager_let_go(s->reg, s->disk, GO_DISK);
 		s->disk[0] = s->birth[0] = s->origin[0] = '\0';

@@ -116,7 +116,8 @@ struct sandbox {
 	uint32_t slot;	      /* uids; valid while box_uid != 0 */
 	uint32_t box_uid;     /* 0: no box */
 	bool spawned;	      /* an engine may run */
-	bool unproven;	      /* has a machine that waited warm and has not answered yet: commands wait here */
+	bool unproven;	      /* has a machine that waited in the pool and has not answered yet: commands wait here */
+	bool fresh;	      /* lost such a one: the next machine is made for it */
 	bool down_pending;    /* LAUNCH_KILL is under way */
 	bool down_ran;	      /* the guest had been ready */
 	bool stop_asked;      /* so that the end is `stopped`, not `failed` */

@@ -3,6 +3,9 @@
  * revived for it (revive.c). Its box has its orders (START) as soon as the machine is the sandbox's, so it greets the
  * guest by itself and says READY, which is the end as boxlink.c sees it.
  *
+ * A machine that waited in the pool may have died there, and nobody knows of it yet: the sandbox gets another one, made
+ * for it (down.c), and nothing is lost but time.
+ *
  * Before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it boots
  * cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
  * next start goes on from the snapshot, not from its disk alone.
@@ -36,12 +39,14 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 {
 	struct sandbox *s = sandbox_ref(o->s);
 	struct snapshot *p = snapshot_ref(o->p);
-	bool given = revive_given(o->v), cold = p->hidden && !given, unreadable = revive_unreadable(o->v);
+	bool given = revive_given(o->v), unreadable = revive_unreadable(o->v);
+	bool again = revive_pooled(o->v) && !unreadable && (!given || s->unproven);
+	bool cold = p->hidden && !given && !again;
 	struct err e = { 0 };
 
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	restore_let_go(o);
-	p->failed_loads += given;
+	p->failed_loads += given && !again;
 	/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) A prepared
 	 * one that loads no more must not be in every start's way. */
 	if (p->hidden && p->failed_loads >= FAILED_LOADS_MAX && !p->gone) {
@@ -56,7 +61,8 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		log_warn("sandbox=%s uuid=%s event=not-restored error=\"%s\" next=boots-cold", s->name, s->uuid, e.msg);
 		start_cold(s);
 	} else {
-		s->reg->n_failed_starts++;
+		s->unproven = again;
+		s->reg->n_failed_starts += !again;
 		sandbox_down(s, e.msg);
 	}
 	snapshot_unref(p);
@@ -83,6 +89,7 @@ static int has_machine(void *arg, struct err *e)
 {
 	struct restore *o = arg;
 
+	o->s->unproven = revive_pooled(o->v); /* before anything is sent to it */
 	return take(o->s, o->p, o->v, e);
 }
 
@@ -132,11 +139,12 @@ int restore_begin(struct sandbox *s, struct snapshot *p, struct err *e)
 		.disk_mib = sandbox_num(s, ATTR_DISK_MIB),
 		.cpu_percent = sandbox_num(s, ATTR_CPU_PERCENT),
 		.io_bytes_per_s = (uint64_t)sandbox_num(s, ATTR_IO_MBPS) * 1000000u,
+		.fresh = s->fresh,
 	};
 	struct restore *o;
 	int k;
 
-	if (take_warm(s, p, &plan) == 0)
+	if (!plan.fresh && take_warm(s, p, &plan) == 0)
 		return 0;
 	o = calloc(1, sizeof(*o));
 	if (!o)

@@ -39,7 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	enum box_hold hold;
-	bool given, failed, let_go;
+	bool pooled, given, failed, let_go;
 	bool unreadable;	       /* revive_unreadable() */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
@@ -416,8 +416,8 @@ static void ask_state(struct revival *v)
 	sent(v, ask_store(v->reg, STORE_STATE, &a, on_state, v), "its state");
 }
 
-/* A machine, and with it the id. True: it is there already. */
-static bool ask_machine(struct revival *v, const struct revive_plan *q)
+/* A machine, and with it the id. */
+static void ask_machine(struct revival *v, const struct revive_plan *q)
 {
 	const struct machine_plan plan = {
 		.generic = true,
@@ -427,22 +427,21 @@ static bool ask_machine(struct revival *v, const struct revive_plan *q)
 		.cpu_percent = q->cpu_percent,
 		.io_bytes_per_s = q->io_bytes_per_s,
 	};
-	bool pooled = !q->hold && !q->cpu_percent && !q->io_bytes_per_s;
+	bool any_will_do = !q->hold && !q->fresh && !q->cpu_percent && !q->io_bytes_per_s;
 	struct err e = { 0 };
 	int k;
 
-	v->m = pooled ? pool_take(v->reg, plan.memory_mib, plan.vcpus) : NULL;
-	pooled = v->m != NULL;
-	if (pooled) {
+	v->m = any_will_do ? pool_take(v->reg, plan.memory_mib, plan.vcpus) : NULL;
+	v->pooled = v->m != NULL;
+	if (v->pooled) {
 		v->m->fn = on_machine; /* its box may still die */
 		v->m->arg = v;
 	} else if ((k = machine_new(v->reg, &plan, on_machine, v, &v->m, &e)) < 0) {
 		fail(v, k, "a machine", e.msg);
-		return false;
+		return;
 	}
 	v->m->on_held = on_held;
 	snprintf(v->id, sizeof(v->id), "%s", v->m->id);
-	return pooled;
 }
 
 static void on_deadline(void *arg)
@@ -458,7 +457,6 @@ int revive_begin(struct registry *r, const struct revive_plan *plan, const struc
 		 struct revival **ret, struct err *e)
 {
 	struct revival *v = calloc(1, sizeof(*v));
-	bool pooled;
 
 	if (!v)
 		return err_set(e, -ENOMEM, "no memory");
@@ -475,14 +473,14 @@ int revive_begin(struct registry *r, const struct revive_plan *plan, const struc
 	*ret = v;
 	loop_timer(r->loop, now_ns() + ask_deadline_ns, on_deadline, v, &v->timer); /* without memory: without */
 	v->asked++;								    /* of ours, until all is asked */
-	pooled = ask_machine(v, plan);
+	ask_machine(v, plan);
 	if (goes_on(v))
 		ask_template(v);
 	if (goes_on(v))
 		ask_disk(v, plan->disk_mib);
 	if (goes_on(v))
 		ask_state(v);
-	if (goes_on(v) && pooled)
+	if (goes_on(v) && v->pooled)
 		got(v, NEED_MACHINE);
 	v->asked--;
 	release(v);
@@ -531,6 +529,11 @@ bool revive_unreadable(const struct revival *v)
 bool revive_given(const struct revival *v)
 {
 	return v->given;
+}
+
+bool revive_pooled(const struct revival *v)
+{
+	return v->pooled;
 }
 
 void machine_lost(struct registry *r, const char *id, const char *words)

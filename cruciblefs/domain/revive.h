@@ -20,6 +20,7 @@ struct revive_plan {
 	uint32_t cpu_percent;	 /* 0: what the vCPUs need */
 	uint64_t io_bytes_per_s; /* 0: no limit */
 	enum box_hold hold;	 /* for nobody yet: BOX_LOAD's */
+	bool fresh;		 /* a machine is made for it: none that waited */
 };
 
 struct revive_ops {
@@ -44,6 +45,8 @@ const char *revive_machine(const struct revival *v); /* its id */
 /* It failed because the pager or the store cannot read the snapshot: not because there was no machine. */
 bool revive_unreadable(const struct revival *v);
 bool revive_given(const struct revival *v);
+/* Its machine waited in the pool: it may have died there, and nobody knows of it yet. */
+bool revive_pooled(const struct revival *v);
 
 /* The pager cannot serve machine @id any more, or its box is gone: whoever has it loses it. */
 void machine_lost(struct registry *r, const char *id, const char *words);

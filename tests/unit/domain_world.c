@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,7 +68,8 @@ void bring_up_with(struct world *w, const char *machine)
 	wire_put_u32(&list, machine != NULL);
 	if (machine)
 		wire_put_str(&list, machine);
-	assert_int_equal(registry_begin(w->reg, w->launcher, list.data, list.len, &e), 0);
+	if (registry_begin(w->reg, w->launcher, list.data, list.len, &e) < 0)
+		fail_msg("the daemon's beginning: %s", e.msg);
 	for (int i = 0; i < 5; i++)
 		loop_once(w->loop, 0);
 }
@@ -149,4 +151,18 @@ void boxes_play(struct world *w)
 {
 	w->fake.on_box = fake_box_add;
 	w->fake.on_kill = fake_box_kill;
+}
+
+size_t count_dirs(struct world *w, const char *path)
+{
+	int fd = openat(w->store_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *ent;
+	size_t n = 0;
+
+	assert_non_null(d);
+	while ((ent = readdir(d)))
+		n += strcmp(ent->d_name, ".") && strcmp(ent->d_name, "..");
+	closedir(d);
+	return n;
 }

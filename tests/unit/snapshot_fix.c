@@ -133,17 +133,3 @@ int count_fds(void)
 	closedir(d);
 	return n;
 }
-
-size_t count_dirs(struct world *w, const char *path)
-{
-	int fd = openat(w->store_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fdopendir(fd);
-	struct dirent *ent;
-	size_t n = 0;
-
-	assert_non_null(d);
-	while ((ent = readdir(d)))
-		n += strcmp(ent->d_name, ".") && strcmp(ent->d_name, "..");
-	closedir(d);
-	return n;
-}

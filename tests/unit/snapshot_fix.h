@@ -28,7 +28,6 @@ void gone(struct world *w, struct sandbox *s);					   /* rmdir, and all of it en
 /* Nothing of pager, launcher and boxes is left when nothing runs and nothing is kept. */
 void assert_clean(struct world *w);
 int count_fds(void);
-size_t count_dirs(struct world *w, const char *path); /* in a folder of the store */
 void assert_says(const char *text, const char *words);
 
 #endif

@@ -344,20 +344,6 @@ static void lives_of_views(struct world *w)
 	spin(w);
 }
 
-static size_t files_in(struct world *w, const char *path)
-{
-	int fd = openat(w->store_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *ent;
-	size_t n = 0;
-
-	assert_non_null(d);
-	while ((ent = readdir(d)))
-		n += strcmp(ent->d_name, ".") && strcmp(ent->d_name, "..");
-	closedir(d);
-	return n;
-}
-
 /* What the store says is what was in force: the next daemon has the same. */
 static void assert_same_after_a_restart(struct world *w, unsigned nth)
 {
@@ -408,8 +394,8 @@ static void test_each_call_of_a_views_life_may_fail(void **state)
 		if (registry_count(w->reg))
 			fail_msg("after the fault at call %u (%s) a sandbox stays", nth, fault_name());
 		/* What of a removed one could not be unlinked, the next start does. */
-		until(w, files_in(w, "sandboxes") == 0);
-		if (files_in(w, "views"))
+		until(w, count_dirs(w, "sandboxes") == 0);
+		if (count_dirs(w, "views"))
 			fail_msg("after the fault at call %u (%s) a file of views/ stays", nth, fault_name());
 		fakes.nset[FAKE_DISKS] = fakes.nset[FAKE_EXPORTS] = fakes.nset[FAKE_MACHINES] = 0;
 		fakes.nset[FAKE_NETS] = 0;

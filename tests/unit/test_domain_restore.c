@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Going on from a snapshot (restore.c), of a profile's prepared one too (prepare.c), and with machines of the pool. */
+#include "cruciblefs/domain/revive.h"
 #include "tests/unit/snapshot_fix.h"
 
 /* A snapshot that is in the store, of a machine that is gone. */
@@ -476,22 +477,6 @@ static void test_machines_of_the_pool(void **state)
 	fake_box_hang_up(w->reg->pool_machines->id);
 	spin(w);
 	assert_int_equal(w->reg->npool, 0);
-	/* One that dies while its sandbox waits for the rest. */
-	w->cfg.pool_size = 1;
-	pool_fill(w->reg);
-	until(w, w->reg->npool == 1 && !w->reg->pool_machines->making);
-	w->cfg.pool_size = 0;
-	char id[LAUNCH_UUID_LEN + 1];
-	struct snapshot_job *j = NULL;
-
-	memcpy(id, w->reg->pool_machines->id, sizeof(id));
-	fakes.hold[FAKE_PAGER][PAGER_TEMPLATE] = true;
-	assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
-	spin(w);
-	fake_box_hang_up(id);
-	assert_int_equal(job_result(w, j, &e), -EIO);
-	assert_says(e.msg, "its box ended");
-	fakes_answer(FAKE_PAGER, PAGER_TEMPLATE);
 	/* Limits of its own: no pooled machine is for it. */
 	w->cfg.pool_size = 1;
 	pool_fill(w->reg);
@@ -507,6 +492,64 @@ static void test_machines_of_the_pool(void **state)
 	pool_drain(w->reg);
 	while (w->reg->first)
 		gone(w, w->reg->first);
+	snapshot_destroy(p, &root_user);
+	assert_clean(w);
+}
+
+/* It had died there, and that is known only when its sandbox waits for @who to answer @type: the sandbox gets another
+ * one, which is made for it; when that dies too, it is told. */
+static void loses_one(struct world *w, struct snapshot *p, enum fake_who who, int type)
+{
+	struct snapshot_job *j = NULL;
+	struct sandbox *s;
+	struct err e = { 0 };
+	char id[LAUNCH_UUID_LEN + 1];
+
+	for (unsigned lost = 1; lost <= 2; lost++) {
+		w->cfg.pool_size = 2;
+		pool_fill(w->reg);
+		until(w, pool_ready(w->reg) == 2);
+		w->cfg.pool_size = 0;
+		memset(fakes.asked, 0, sizeof(fakes.asked));
+		fakes.hold[who][type] = true;
+		assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
+		s = registry_find(w->reg, NULL, "d");
+		for (unsigned i = 1; i <= lost; i++) {
+			until(w, fakes.asked[who][type] == i);
+			memcpy(id, s->machine[0] ? s->machine : revive_machine(w->reg->revivals), sizeof(id));
+			if (i == 2)
+				assert_int_equal(pool_ready(w->reg), 1); /* the other one is none for it */
+			fake_box_hang_up(id);
+		}
+		if (lost == 1) {
+			until(w, fakes.asked[who][type] == 2);
+			fakes_answer(who, type);
+			assert_int_equal(job_result(w, j, &e), 0);
+			assert_int_equal(sandbox_status(s), SBX_READY);
+			assert_false(s->unproven || s->fresh);
+			gone(w, s);
+		} else {
+			assert_int_equal(job_result(w, j, &e), -EIO);
+			assert_says(e.msg, "its box ended");
+			fakes_answer(who, type);
+			spin(w);
+		}
+		assert_int_equal(p->failed_loads, 0);
+		pool_drain(w->reg);
+		spin(w);
+	}
+}
+
+static void test_a_machine_of_the_pool_is_lost(void **state)
+{
+	struct world *w = *state;
+	struct snapshot *p = kept(w);
+
+	no_delays(true);
+	loses_one(w, p, FAKE_PAGER, PAGER_TEMPLATE);
+	loses_one(w, p, FAKE_BOX, BOX_MEMORY);
+	loses_one(w, p, FAKE_PAGER, PAGER_DISK_EXPORT);
+	loses_one(w, p, FAKE_BOX, BOX_LOAD);
 	snapshot_destroy(p, &root_user);
 	assert_clean(w);
 }
@@ -529,6 +572,7 @@ int main(void)
 		T(test_few_prepared_ones_are_kept),
 		T(test_the_end_in_the_midst_of_preparing),
 		T(test_machines_of_the_pool),
+		T(test_a_machine_of_the_pool_is_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
