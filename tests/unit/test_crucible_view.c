@@ -122,7 +122,20 @@ static void test_no_link_leads_to_where_it_is_mounted_ELOOP(void **state)
 /* -- the whole of it
  * ---------------------------------------------------------------------------------------------------- */
 
-/* A tmpfs with a version, run/, and a view that has its files; in a namespace from which nothing leads out. */
+/* A version, run/, and a view that has its files. */
+static void make_tree(int fd)
+{
+	static const char *const dirs[] = { "run", "views", "views/v", "views/v/tree", "views/v/tree/run" };
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		assert_int_equal(mkdirat(fd, dirs[i], 0755), 0);
+	put_file(fd, "version", "0.1.0\n");
+	put_file(fd, "views/v/tree/version", "0.1.0\n");
+	put_file(fd, "views/v/ttl", "none\n");
+	put_file(fd, "views/v/info.json", "{\"id\":\"v\"}\n");
+}
+
+/* A tmpfs that looks like a tree, in a namespace from which nothing leads out. */
 static bool make_world(void)
 {
 	if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -136,16 +149,7 @@ static bool make_world(void)
 	close(root);
 	root = open(mount_dir, O_RDONLY | O_DIRECTORY);
 	assert_true(root >= 0);
-	for (size_t i = 0; i < 5; i++)
-		assert_int_equal(
-			mkdirat(root,
-				(const char *[]){ "run", "views", "views/v", "views/v/tree", "views/v/tree/run" }[i],
-				0755),
-			0);
-	put_file(root, "version", "0.1.0\n");
-	put_file(root, "views/v/tree/version", "0.1.0\n");
-	put_file(root, "views/v/ttl", "none\n");
-	put_file(root, "views/v/info.json", "{\"id\":\"v\"}\n");
+	make_tree(root);
 	return true;
 }
 
@@ -255,6 +259,37 @@ static void test_a_later_view_of_the_name_stays(void **state)
 	assert_int_equal(faccessat(root, "views/v/tree", F_OK, 0), 0);
 }
 
+/* A path and an inode's number are as those of the view: the file system is another one. */
+static void test_a_file_system_that_looks_the_same(void **state)
+{
+	AUTO_JSON *answer = NULL;
+	AUTO_FD twin = -1;
+	struct err e = { 0 };
+	struct stat here, there;
+	char path[128], tree[160];
+	bool mounted;
+
+	(void)state;
+	if (!make_world())
+		skip();
+	snprintf(path, sizeof(path), "%s/twin", dir);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
+	twin = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(twin >= 0);
+	make_tree(twin);
+	snprintf(tree, sizeof(tree), "%s/views/v/tree", path);
+	mounted = mount(tree, at, NULL, MS_BIND, NULL) == 0 && fstatat(twin, "views/v/tree", &there, 0) == 0 &&
+		  fstatat(root, "views/v/tree", &here, 0) == 0;
+	umount2(path, MNT_DETACH);
+	assert_true(mounted);
+	if (here.st_ino != there.st_ino)
+		skip(); /* a kernel that numbers the inodes of all tmpfs in one row */
+	assert_int_equal(RUN(&e, &answer, "umount", "--mount", mount_dir, at), 0);
+	assert_string_equal(json_line(answer), "{\"view\":\"v\",\"removed\":false}");
+	assert_int_equal(faccessat(root, "views/v/tree", F_OK, 0), 0);
+}
+
 /* A view whose directory does not take the policy (there is no file of that name) is removed again. */
 static void test_what_fails_leaves_no_view(void **state)
 {
@@ -289,6 +324,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_link_leads_to_where_it_is_mounted_ELOOP, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_view_is_mounted_and_taken_away, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_later_view_of_the_name_stays, enter, leave),
+		cmocka_unit_test_setup_teardown(test_a_file_system_that_looks_the_same, enter, leave),
 		cmocka_unit_test_setup_teardown(test_what_fails_leaves_no_view, enter, leave),
 	};
 

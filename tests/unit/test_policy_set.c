@@ -12,20 +12,7 @@
 
 #include "base/fd.h"
 #include "policy/policy.h"
-
-static const struct net_reach nothing;
-
-static struct policy *parse(const char *text)
-{
-	struct policy *p = NULL;
-	struct buf faults;
-
-	buf_init(&faults, 4096);
-	if (policy_parse(text, strlen(text), &nothing, &p, &faults) < 0)
-		fail_msg("%s: %s", text, buf_str(&faults));
-	buf_fini(&faults);
-	return p;
-}
+#include "tests/unit/policy_fix.h"
 
 static struct net_policy *rules(const char *text)
 {
