@@ -23,8 +23,10 @@ struct storing {
 
 static void end(struct storing *g)
 {
-	if (g->reg)
+	if (g->reg) {
 		g->reg->ingest = NULL;
+		registry_shutdown_looks(g->reg); /* it waits for this */
+	}
 	snapshot_unref(g->p);
 	free(g);
 }

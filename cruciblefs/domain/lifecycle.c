@@ -178,6 +178,12 @@ static void check(void *arg)
 	registry_check_shutdown(arg);
 }
 
+void registry_shutdown_looks(struct registry *r)
+{
+	if (r->shutting_down)
+		loop_defer(r->loop, check, r, NULL); /* without memory: at shutdown_by_ns */
+}
+
 void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 {
 	struct sandbox *next;
@@ -196,5 +202,5 @@ void registry_shutdown(struct registry *r, loop_fn *done, void *arg)
 		if (s->start || s->restore || s->link || s->box_uid)
 			sandbox_stop(s, SHUTDOWN_GRACE_MS);
 	}
-	loop_defer(r->loop, check, r, NULL);
+	registry_shutdown_looks(r);
 }

@@ -244,6 +244,7 @@ struct sandbox *registry_by_machine(struct registry *r, const char *id);
 struct sandbox *sandbox_new(struct registry *r); /* in no table yet; NULL: no memory */
 void registry_insert(struct registry *r, struct sandbox *s);
 void registry_check_shutdown(struct registry *r);
+void registry_shutdown_looks(struct registry *r); /* the same behind this round: callers hold what it may free */
 /* A sandbox with its directory, in no table and without sandbox.json. */
 int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs, const struct cfs_who *who,
 		 struct sandbox **ret, struct err *e);

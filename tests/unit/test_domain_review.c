@@ -376,6 +376,40 @@ static void test_shutdown_during_a_diff(void **state)
 	assert_int_equal(fake_box_count(), 0);
 }
 
+/* The machines are down, and only the store is waited for: not a moment longer than it takes. */
+static void shutdown_while_storing(struct world *w, enum fake_who who, int type)
+{
+	struct sandbox *s = started(w, "a", &alice);
+	struct snapshot *p;
+	uint64_t by;
+	bool down = false;
+
+	fakes.hold[who][type] = true;
+	p = take(w, s, "p", &alice);
+	assert_non_null(p);
+	until(w, fakes.asked[who][type]);
+	registry_shutdown(w->reg, end, &down);
+	until(w, fake_box_count() == 0);
+	spin(w);
+	assert_int_equal(p->status, SNAPSHOT_STORING);
+	assert_false(down);
+	by = w->reg->shutdown_by_ns;
+	fakes_answer(who, type);
+	until(w, down);
+	assert_int_equal(p->status, SNAPSHOT_READY);
+	assert_true(now_ns() < by);
+}
+
+static void test_shutdown_while_it_is_stored(void **state)
+{
+	shutdown_while_storing(*state, FAKE_STORE, STORE_INGEST);
+}
+
+static void test_shutdown_while_the_pager_is_told(void **state)
+{
+	shutdown_while_storing(*state, FAKE_PAGER, PAGER_STORED);
+}
+
 /* The daemon's own machines take memory as others do, and one diff at a time. */
 static void test_diffs_take_turns(void **state)
 {
@@ -565,6 +599,8 @@ int main(void)
 		T(test_the_pager_dies_at_a_removal),
 		T(test_a_machine_that_is_not_made_keeps_no_export),
 		T(test_shutdown_during_a_diff),
+		T(test_shutdown_while_it_is_stored),
+		T(test_shutdown_while_the_pager_is_told),
 		T(test_working_set),
 		T(test_diffs_take_turns),
 		T(test_shutdown_during_a_trim),
