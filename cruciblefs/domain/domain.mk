@@ -18,7 +18,7 @@ test_config_PKGS := json-c
 # that delays are there but need not be waited for.
 domain_WORLD := $(addprefix tests/unit/,domain_world.c fake_launcher.c fakes.c fake_peers.c fake_box.c)
 domain_WRAP := -Wl$(comma)--wrap=now_ns
-domain_NEW := test_domain_snapshot test_domain_restore test_domain_warm test_domain_fork test_domain_relink test_domain_net test_domain_netd \
+domain_NEW := test_domain_snapshot test_domain_restore test_domain_pool test_domain_warm test_domain_fork test_domain_relink test_domain_net test_domain_netd \
 	test_domain_view test_domain_policy
 domain_TESTS := test_domain test_domain_start test_domain_review $(domain_NEW)
 UNIT += $(domain_NEW)

@@ -19,6 +19,19 @@ static void let_go_of_pager(struct sandbox *s)
 	s->attached = false;
 }
 
+/* What is written down names no disk that is not there any more: a daemon that is killed in between would start with it
+ * for ever in vain. */
+static void drop_disk(struct sandbox *s)
+{
+	char disk[sizeof(s->disk)];
+
+	memcpy(disk, s->disk, sizeof(disk));
+	s->disk[0] = s->birth[0] = s->origin[0] = '\0';
+	sandbox_save(s, NULL);
+	if (disk[0])
+		pager_let_go(s->reg, disk, GO_DISK);
+}
+
 /* A machine that waited in the pool had died meanwhile, or could not be woken: nothing has happened in it that the
  * sandbox could know of, so it gets another one. */
 static bool starts_again(struct sandbox *s)
@@ -28,13 +41,20 @@ static bool starts_again(struct sandbox *s)
 	s->unproven = false;
 	if (s->stop_asked || s->reg->shutting_down || !s->down_words[0])
 		return false;
+	drop_disk(s);
+	s->fresh = true;
 	log_warn("sandbox=%s uuid=%s event=pool-machine-lost error=\"%s\" next=another-is-made", s->name, s->uuid,
 		 s->down_words);
-	if (s->disk[0])
-		pager_let_go(s->reg, s->disk, GO_DISK);
-	s->fresh = true;
-	s->disk[0] = s->birth[0] = s->origin[0] = '\0';
-	return sandbox_start(s, NULL, &e) == 0;
+	if (sandbox_start(s, NULL, &e) == 0)
+		return true;
+	snprintf(s->down_words, sizeof(s->down_words), "%s", e.msg);
+	s->reg->n_failed_starts++;
+	return false;
+}
+
+bool sandbox_comes_back(const struct sandbox *s)
+{
+	return s->unproven && !s->stop_asked && !s->gone;
 }
 
 static void settle(struct sandbox *s)
@@ -44,6 +64,7 @@ static void settle(struct sandbox *s)
 	s->machine[0] = s->template[0] = '\0';
 	loop_del(s->reg->loop, &s->life_timer);
 	if (s->gone) {
+		fs_fail_all(s, -ENOENT);
 		if (s->disk[0])
 			pager_let_go(s->reg, s->disk, GO_DISK);
 		registry_remove_dir(s->reg, s->uuid);
@@ -58,9 +79,9 @@ static void settle(struct sandbox *s)
 	if (s->unproven && starts_again(s))
 		return;
 	s->fresh = false;
+	fs_fail_all(s, -ENOTCONN);
 	if (s->disk[0] && s->disk_unused) {
-		pager_let_go(s->reg, s->disk, GO_DISK);
-		s->disk[0] = s->birth[0] = s->origin[0] = '\0';
+		drop_disk(s);
 	} else if (s->disk[0]) {
 		struct ask a;
 
@@ -134,7 +155,8 @@ void sandbox_down(struct sandbox *s, const char *words)
 	start_let_go(s); /* what it was making is killed by whoever made it */
 	s->link = NULL;
 	boxlink_free(link);
-	fs_fail_all(s, s->gone ? -ENOENT : -ENOTCONN);
+	if (!sandbox_comes_back(s))
+		fs_fail_all(s, s->gone ? -ENOENT : -ENOTCONN);
 	sandbox_changed(s);
 	if (!had_machine || !s->reg->launcher) {
 		settle_and_tell(s);
@@ -161,12 +183,16 @@ static void on_stop_overdue(void *arg)
 
 void sandbox_stop(struct sandbox *s, uint32_t grace_ms)
 {
-	if (s->stop_asked || s->down_pending)
+	if (s->stop_asked || (s->down_pending && !s->unproven))
 		return;
 	s->stop_asked = true;
 	/* These end with the machine; what comes later waits for the next one. */
 	for (struct execution *x = s->first_exec; x; x = x->next)
 		x->sent |= x->state != EXEC_DONE;
+	if (s->down_pending) {
+		s->down_words[0] = '\0'; /* it would have come back */
+		return;
+	}
 	/* A guest that does not run cannot be asked. */
 	if (!s->link || s->status != SBX_READY || boxlink_vm(s->link, BOX_VM_STOP, grace_ms, NULL, NULL) < 0) {
 		sandbox_down(s, "");

@@ -141,7 +141,7 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 		return -EBUSY;
 	if (op == AG_FS_RELEASE && !s->link)
 		return -ENOTCONN;
-	if (s->status == SBX_STOPPED || s->status == SBX_FAILED || s->down_pending)
+	if (s->status == SBX_STOPPED || s->status == SBX_FAILED || (s->down_pending && !sandbox_comes_back(s)))
 		return -ENOTCONN;
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -155,7 +155,7 @@ int sandbox_fs(struct sandbox *s, uint8_t op, const void *payload, size_t len, c
 		r = sandbox_start(s, who, &e);
 		if (r < 0)
 			sandbox_fail(s, who, &e);
-		else if (s->status != SBX_STARTING || s->down_pending)
+		else if (s->status != SBX_STARTING || (s->down_pending && !sandbox_comes_back(s)))
 			r = -ENOTCONN; /* it has failed already, and told those who waited: we would wait for ever */
 		if (r < 0) {
 			free(c->payload);

@@ -178,10 +178,18 @@ static void check(void *arg)
 	registry_check_shutdown(arg);
 }
 
+static void look(void *arg)
+{
+	struct registry *r = arg;
+
+	r->shutdown_look = 0;
+	registry_check_shutdown(r);
+}
+
 void registry_shutdown_looks(struct registry *r)
 {
-	if (r->shutting_down)
-		loop_defer(r->loop, check, r, NULL); /* without memory: at shutdown_by_ns */
+	if (r->shutting_down && !r->freed && !r->shutdown_look)
+		loop_defer(r->loop, look, r, &r->shutdown_look); /* without memory: at shutdown_by_ns */
 }
 
 void registry_shutdown(struct registry *r, loop_fn *done, void *arg)

@@ -229,7 +229,7 @@ struct registry {
 	unsigned ndowns; /* LAUNCH_KILLs on their way, also of sandboxes that are in the table no more */
 	bool shutting_down, peers_ended;
 	uint64_t shutdown_by_ns; /* what is still being stored then is lost */
-	loop_id shutdown_timer;
+	loop_id shutdown_timer, shutdown_look;
 	loop_fn *on_down; /* of registry_shutdown */
 	void *on_down_arg;
 
@@ -244,6 +244,7 @@ struct sandbox *registry_by_machine(struct registry *r, const char *id);
 struct sandbox *sandbox_new(struct registry *r); /* in no table yet; NULL: no memory */
 void registry_insert(struct registry *r, struct sandbox *s);
 void registry_check_shutdown(struct registry *r);
+bool sandbox_comes_back(const struct sandbox *s); /* goes down to get another machine, if any (down.c) */
 void registry_shutdown_looks(struct registry *r); /* the same behind this round: callers hold what it may free */
 /* A sandbox with its directory, in no table and without sandbox.json. */
 int sandbox_make(struct registry *r, const char *name, const struct attrs *attrs, const struct cfs_who *who,

@@ -238,6 +238,7 @@ struct registry *registry_free(struct registry *r)
 	boxlink_unlisten(r);
 	loop_del(r->loop, &r->prune_timer);
 	loop_del(r->loop, &r->shutdown_timer);
+	loop_del(r->loop, &r->shutdown_look);
 	journal_close(r);
 	attrs_fini(&r->defaults);
 	waitq_fini(&r->journal_waitq);

@@ -295,7 +295,6 @@ static void on_manifest(void *arg, int code, const char *words, struct wire_rd *
 					    ? "its device state was lost before it was stored"
 					    : "its pages were lost before they were stored: the pager ended meanwhile");
 	}
-	registry_shutdown_looks(p->reg);
 	snapshot_unref(p);
 }
 

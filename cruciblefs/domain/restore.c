@@ -3,11 +3,11 @@
  * revived for it (revive.c). Its box has its orders (START) as soon as the machine is the sandbox's, so it greets the
  * guest by itself and says READY, which is the end as boxlink.c sees it.
  *
- * A machine that waited in the pool may have died there, and nobody knows of it yet: the sandbox gets another one, made
- * for it (down.c), and nothing is lost but time.
+ * A machine that waited in the pool may have died there, and nobody knows of it yet: when that is why it fails, the
+ * sandbox gets another one, made for it (down.c). Until the guest has answered, commands and calls wait in the daemon.
  *
- * Before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it boots
- * cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
+ * Else: before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it
+ * boots cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
  * next start goes on from the snapshot, not from its disk alone.
  */
 #include <stdio.h>
@@ -40,13 +40,14 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 	struct sandbox *s = sandbox_ref(o->s);
 	struct snapshot *p = snapshot_ref(o->p);
 	bool given = revive_given(o->v), unreadable = revive_unreadable(o->v);
-	bool again = revive_pooled(o->v) && !unreadable && (!given || s->unproven);
+	bool again = revive_pooled_lost(o->v) && (!given || s->unproven);
 	bool cold = p->hidden && !given && !again;
 	struct err e = { 0 };
 
 	err_set(&e, code, "sandbox %s: going on from %s: %s: %s", s->name, p->hidden ? p->key : p->name, step, words);
 	restore_let_go(o);
-	p->failed_loads += given && !again;
+	if (given && !again)
+		p->failed_loads++;
 	/* What belongs to the snapshot is not there, or not what it was. (A missing engine is no damage.) A prepared
 	 * one that loads no more must not be in every start's way. */
 	if (p->hidden && p->failed_loads >= FAILED_LOADS_MAX && !p->gone) {
@@ -62,7 +63,8 @@ static void fail(struct restore *o, int code, const char *step, const char *word
 		start_cold(s);
 	} else {
 		s->unproven = again;
-		s->reg->n_failed_starts += !again;
+		if (!again)
+			s->reg->n_failed_starts++;
 		sandbox_down(s, e.msg);
 	}
 	snapshot_unref(p);

@@ -39,7 +39,7 @@ struct revival {
 	struct boxlink *link; /* its; also afterwards, until let go */
 	char id[LAUNCH_UUID_LEN + 1];
 	enum box_hold hold;
-	bool pooled, given, failed, let_go;
+	bool pooled, lost, given, failed, let_go;
 	bool unreadable;	       /* revive_unreadable() */
 	bool disk, exported, attached; /* the pager was asked for that */
 	unsigned missing;	       /* NEED_* of this stage */
@@ -130,6 +130,14 @@ static void sent(struct revival *v, int code, const char *step)
 		fail(v, code, step, strerror(-code));
 }
 
+static void ask_its_box(struct revival *v, int type, struct ask *a, ask_fn *fn, const char *step)
+{
+	int k = ask_box(v->link, type, a, fn, v);
+
+	v->lost |= k < 0;
+	sent(v, k, step);
+}
+
 static bool goes_on(const struct revival *v)
 {
 	return !v->failed && !v->let_go;
@@ -155,6 +163,7 @@ static void on_loaded(void *arg, int code, const char *words, struct wire_rd *r,
 
 	(void)r;
 	(void)m;
+	v->lost |= code < 0;
 	if (answered(v, code, "loading its state", words) && !v->hold)
 		end_well(v);
 }
@@ -181,7 +190,7 @@ static void load(struct revival *v)
 	ask_u8(&a, (uint8_t)v->hold);
 	ask_str(&a, v->id);
 	ask_fd(&a, v->state_fd);
-	sent(v, ask_box(v->link, BOX_LOAD, &a, on_loaded, v), "asking its box to load");
+	ask_its_box(v, BOX_LOAD, &a, on_loaded, "asking its box to load");
 }
 
 /* -- second: memory and disk ------------------------------------------------------------------------------------------
@@ -212,6 +221,7 @@ static void on_memory(void *arg, int code, const char *words, struct wire_rd *r,
 	uint64_t base;
 	uint8_t has_uffd;
 
+	v->lost |= code < 0;
 	if (!answered(v, code, "putting its memory in place", words))
 		return;
 	base = wire_u64(r);
@@ -271,7 +281,7 @@ static void second(struct revival *v)
 		ask_raw(&a, v->ranges.data, v->ranges.len);
 		ask_str(&a, v->p->uuid);
 		ask_fd(&a, v->template_fd);
-		sent(v, ask_box(v->link, BOX_MEMORY, &a, on_memory, v), "putting its memory in place");
+		ask_its_box(v, BOX_MEMORY, &a, on_memory, "putting its memory in place");
 	}
 	if (goes_on(v) && v->ops->has_machine) {
 		k = v->ops->has_machine(v->arg, &e);
@@ -330,6 +340,7 @@ static void on_machine(void *arg, struct machine *m, int code, const char *words
 
 	if (code < 0) {
 		v->m = NULL;
+		v->lost = true;
 		machine_free(m);
 		fail(v, code, "a machine", words);
 	} else {
@@ -534,6 +545,11 @@ bool revive_given(const struct revival *v)
 bool revive_pooled(const struct revival *v)
 {
 	return v->pooled;
+}
+
+bool revive_pooled_lost(const struct revival *v)
+{
+	return v->pooled && v->lost;
 }
 
 void machine_lost(struct registry *r, const char *id, const char *words)

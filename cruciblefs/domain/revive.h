@@ -47,6 +47,8 @@ bool revive_unreadable(const struct revival *v);
 bool revive_given(const struct revival *v);
 /* Its machine waited in the pool: it may have died there, and nobody knows of it yet. */
 bool revive_pooled(const struct revival *v);
+/* It failed because of such a machine, not of the pager, the store or the host: another one may do. */
+bool revive_pooled_lost(const struct revival *v);
 
 /* The pager cannot serve machine @id any more, or its box is gone: whoever has it loses it. */
 void machine_lost(struct registry *r, const char *id, const char *words);

@@ -417,6 +417,7 @@ static void on_removed(void *arg, int code, const char *words, struct wire_rd *r
 	take_out(r, p);
 	snapshot_unref(p);
 	store_gc_soon(r);
+	registry_shutdown_looks(r);
 	sweep_in(r, 0); /* its parent may go now */
 }
 

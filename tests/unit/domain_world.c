@@ -153,7 +153,7 @@ void boxes_play(struct world *w)
 	w->fake.on_kill = fake_box_kill;
 }
 
-size_t count_dirs(struct world *w, const char *path)
+size_t count_entries(struct world *w, const char *path)
 {
 	int fd = openat(w->store_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);

@@ -46,6 +46,6 @@ uint64_t real_ns(void);
 		}                                             \
 	} while (0)
 void put(struct world *w, const char *path, const char *text); /* a file of the store */
-size_t count_dirs(struct world *w, const char *path);	       /* entries of a folder of the store */
+size_t count_entries(struct world *w, const char *path);       /* entries of a folder of the store */
 
 #endif

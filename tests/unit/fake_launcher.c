@@ -81,9 +81,9 @@ static void net(struct fake_launcher *f, struct pending *p, const void *data)
 	give(p, 2);
 }
 
-void fake_launcher_answer_net(struct fake_launcher *f)
+void fake_launcher_answer(struct fake_launcher *f)
 {
-	f->hold_net = false;
+	f->hold_net = f->hold_kill = false;
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
 		if (table[i].used && table[i].held && loop_defer(f->loop, answer, &table[i], NULL) < 0)
 			abort();
@@ -162,13 +162,12 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 	case LAUNCH_KILL:
 		f->kills++;
 		kill_box(f, (const char *)data + 4); /* {str uuid} */
+		p->held = f->hold_kill;
 		break;
 	case LAUNCH_NET:
 		net(f, p, data);
-		if (!f->hold_net)
-			break;
-		p->held = true;
-		return 0;
+		p->held = f->hold_net;
+		break;
 	case LAUNCH_NET_SOCKETS:
 		f->net_sockets++;
 		if (f->refuse_sockets) {
@@ -181,7 +180,7 @@ int launcher_call(struct launcher *l, enum launch_type type, const void *data, s
 	default:
 		break;
 	}
-	r = loop_defer(f->loop, answer, p, NULL);
+	r = p->held ? 0 : loop_defer(f->loop, answer, p, NULL);
 	if (r < 0)
 		p->used = false;
 	else if (type == LAUNCH_SLOT_ALLOC)

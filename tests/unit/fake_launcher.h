@@ -16,7 +16,7 @@ struct fake_launcher {
 	int refuse_spawn;	  /* -errno, or 0 */
 	int refuse_sockets;	  /* the same, of NET_SOCKETS */
 	int refuse_net;		  /* the same, of NET */
-	bool hold_net;		  /* NET is answered by fake_launcher_answer_net() */
+	bool hold_net, hold_kill; /* NET, KILL are answered by fake_launcher_answer() */
 	unsigned nets, net_sockets;
 	char killed[LAUNCH_UUID_LEN + 1];   /* the peer that was, last: netd */
 	char net_uuid[LAUNCH_UUID_LEN + 1]; /* whose was made last */
@@ -26,6 +26,6 @@ struct fake_launcher {
 	void *arg;
 };
 struct launcher *fake_launcher_new(struct fake_launcher *f);
-void fake_launcher_answer_net(struct fake_launcher *f);
+void fake_launcher_answer(struct fake_launcher *f); /* what was held; from now on at once */
 
 #endif

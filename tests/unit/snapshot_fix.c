@@ -107,6 +107,15 @@ void gone(struct world *w, struct sandbox *s)
 	spin(w);
 }
 
+struct snapshot *kept(struct world *w, const char *name)
+{
+	struct sandbox *s = running(w, "source");
+	struct snapshot *p = take_ready(w, s, name);
+
+	gone(w, s);
+	return p;
+}
+
 void assert_clean(struct world *w)
 {
 	static const char *const words[] = { "templates", "captured", "machines", "disks",
@@ -119,8 +128,8 @@ void assert_clean(struct world *w)
 	}
 	assert_int_equal(fake_box_count(), 0);
 	assert_int_equal(w->fake.slots_taken, w->fake.slots_freed);
-	assert_int_equal(count_dirs(w, "snapshots"), 0);
-	until(w, count_dirs(w, "sandboxes") == 0); /* the pool removes them */
+	assert_int_equal(count_entries(w, "snapshots"), 0);
+	until(w, count_entries(w, "sandboxes") == 0); /* the pool removes them */
 }
 
 int count_fds(void)

@@ -23,6 +23,7 @@ struct snapshot_job *begin_snapshot(struct sandbox *s, const char *name, struct 
 int job_result(struct world *w, struct snapshot_job *j, struct err *e);	     /* waits, and drops it */
 struct snapshot *take(struct world *w, struct sandbox *s, const char *name); /* there; perhaps not stored yet */
 struct snapshot *take_ready(struct world *w, struct sandbox *s, const char *name);
+struct snapshot *kept(struct world *w, const char *name); /* in the store, of a machine that is gone */
 int fork_of(struct world *w, struct snapshot *p, const char *text, struct err *e); /* waits */
 void gone(struct world *w, struct sandbox *s);					   /* rmdir, and all of it ended */
 /* Nothing of pager, launcher and boxes is left when nothing runs and nothing is kept. */

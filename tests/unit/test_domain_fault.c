@@ -394,8 +394,8 @@ static void test_each_call_of_a_views_life_may_fail(void **state)
 		if (registry_count(w->reg))
 			fail_msg("after the fault at call %u (%s) a sandbox stays", nth, fault_name());
 		/* What of a removed one could not be unlinked, the next start does. */
-		until(w, count_dirs(w, "sandboxes") == 0);
-		if (count_dirs(w, "views"))
+		until(w, count_entries(w, "sandboxes") == 0);
+		if (count_entries(w, "views"))
 			fail_msg("after the fault at call %u (%s) a file of views/ stays", nth, fault_name());
 		fakes.nset[FAKE_DISKS] = fakes.nset[FAKE_EXPORTS] = fakes.nset[FAKE_MACHINES] = 0;
 		fakes.nset[FAKE_NETS] = 0;

@@ -132,7 +132,7 @@ static void test_nobody_waits_for_ever(void **state)
 	/* The next one goes on when that answer has come. */
 	starts(w, s);
 	assert_int_equal(sandbox_status(s), SBX_STARTING);
-	fake_launcher_answer_net(&w->fake);
+	fake_launcher_answer(&w->fake);
 	spin(w);
 	assert_int_equal(sandbox_status(s), SBX_READY);
 	gone(w, s);
@@ -186,7 +186,7 @@ static void test_the_first_list_of_a_machine_that_runs(void **state)
 	spin(w);
 	assert_int_equal(sandbox_status(s), SBX_READY);
 	assert_int_equal(fakes.asked[FAKE_BOX][BOX_EXEC], 0); /* what is written next has its network */
-	fake_launcher_answer_net(&w->fake);
+	fake_launcher_answer(&w->fake);
 	spin(w);
 	assert_true(fakes_traced("N:OPEN N:ALLOW B:NET B:EXEC "));
 	shows(s, sandbox_info_json, "\"network\":\"filtered\"");
@@ -252,7 +252,7 @@ static void test_what_is_written_while_it_opens_counts(void **state)
 	assert_int_equal(allow(s, "b.test\n", &e), 0);
 	spin(w);
 	fakes.hold[FAKE_NETD][NETD_ALLOW] = true;
-	fake_launcher_answer_net(&w->fake);
+	fake_launcher_answer(&w->fake);
 	spin(w);
 	assert_int_equal(fakes.asked[FAKE_NETD][NETD_ALLOW], 1);
 	assert_int_equal(allow(s, "c.test\n", &e), 0);
@@ -289,7 +289,7 @@ static void test_removed_or_stopped_while_it_opens(void **state)
 		} else {
 			gone(w, s);
 		}
-		fake_launcher_answer_net(&w->fake);
+		fake_launcher_answer(&w->fake);
 		fakes_answer(FAKE_NETD, NETD_OPEN);
 		spin(w);
 		if (how % 2) {
@@ -461,7 +461,7 @@ static void test_a_machine_that_waits_has_it_made(void **state)
 	warmed(w);
 	assert_non_null(w->reg->net_early);
 	warm_drain(w->reg);
-	fake_launcher_answer_net(&w->fake);
+	fake_launcher_answer(&w->fake);
 	until(w, !w->reg->net_early);
 	warmed(w);
 	assert_non_null(w->reg->net_early);

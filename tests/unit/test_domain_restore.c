@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Going on from a snapshot (restore.c), of a profile's prepared one too (prepare.c), and with machines of the pool. */
-#include "cruciblefs/domain/revive.h"
+/* Going on from a snapshot (restore.c), of a profile's prepared one too (prepare.c). With machines of the pool:
+ * test_domain_pool.c. */
 #include "tests/unit/snapshot_fix.h"
-
-/* A snapshot that is in the store, of a machine that is gone. */
-static struct snapshot *kept(struct world *w)
-{
-	struct sandbox *s = running(w, "source");
-	struct snapshot *p = take_ready(w, s, "one");
-
-	gone(w, s);
-	return p;
-}
 
 static void test_the_order_of_requests(void **state)
 {
 	struct world *w = *state;
-	struct snapshot *p = kept(w);
+	struct snapshot *p = kept(w, "one");
 	struct err e = { 0 };
 	struct sandbox *s;
 
@@ -62,7 +52,7 @@ static void test_each_step_refused(void **state)
 	struct world *w = *state;
 
 	for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
-		struct snapshot *p = kept(w);
+		struct snapshot *p = kept(w, "one");
 		struct err e = { 0 };
 		struct sandbox *s;
 
@@ -114,7 +104,7 @@ static void test_nobody_answers(void **state)
 
 		if (steps[i].type == PAGER_ATTACH && steps[i].who == FAKE_PAGER)
 			continue; /* faults wait for that by themselves */
-		p = kept(w);
+		p = kept(w, "one");
 		ask_deadline_ns = 200000000;
 		fakes.hold[steps[i].who][steps[i].type] = true;
 		assert_int_equal(fork_of(w, p, "b", &e), -EIO);
@@ -134,7 +124,7 @@ static void test_nobody_answers(void **state)
 static void test_no_machine(void **state)
 {
 	struct world *w = *state;
-	struct snapshot *p = kept(w);
+	struct snapshot *p = kept(w, "one");
 	struct err e = { 0 };
 
 	w->fake.refuse_spawn = -ENOENT;
@@ -152,7 +142,7 @@ static void test_no_machine(void **state)
 static void test_what_is_missing_is_damage(void **state)
 {
 	struct world *w = *state;
-	struct snapshot *p = kept(w);
+	struct snapshot *p = kept(w, "one");
 	struct err e = { 0 };
 
 	assert_int_equal(fork_of(w, p, "b", &e), 0);
@@ -178,7 +168,7 @@ static void test_what_is_missing_is_damage(void **state)
 static void test_another_engine_or_shape(void **state)
 {
 	struct world *w = *state;
-	struct snapshot *p = kept(w);
+	struct snapshot *p = kept(w, "one");
 	struct snapshot_job *j = NULL;
 	struct err e = { 0 };
 	struct sandbox *s;
@@ -218,7 +208,7 @@ static void test_another_engine_or_shape(void **state)
 static void test_another_vendor(void **state)
 {
 	struct world *w = *state;
-	struct snapshot *p = kept(w);
+	struct snapshot *p = kept(w, "one");
 	struct engine_machine m = { .accel = ACCEL_KVM, .memory_mib = p->memory_mib, .vcpus = p->vcpus, .disk = true };
 	struct engine_info *i = &w->reg->engine;
 	enum engine_accel accel = w->reg->accel;
@@ -246,7 +236,7 @@ static void test_it_ends_at_each_step(void **state)
 
 	for (size_t i = 0; i < 2 * ARRAY_LEN(steps); i++) {
 		const struct step *t = &steps[i / 2];
-		struct snapshot *p = kept(w);
+		struct snapshot *p = kept(w, "one");
 		struct snapshot_job *j = NULL;
 		struct err e = { 0 };
 		struct sandbox *s;
@@ -452,108 +442,6 @@ static void test_the_end_in_the_midst_of_preparing(void **state)
 	}
 }
 
-/* -- the pool --------------------------------------------------------------------------------------------------- */
-
-static void test_machines_of_the_pool(void **state)
-{
-	struct world *w = *state;
-	struct snapshot *p = kept(w);
-	struct err e = { 0 };
-	struct sandbox *s;
-	unsigned boxes;
-
-	w->cfg.pool_size = 2;
-	no_delays(true);
-	assert_int_equal(fork_of(w, p, "b", &e), 0);
-	until(w, w->reg->npool == 2 && !w->reg->pool_machines->making && !w->reg->pool_machines->next->making);
-	assert_int_equal(fake_box_count(), 3);
-	/* The next one takes one of them. */
-	boxes = w->fake.spawned_boxes;
-	w->cfg.pool_size = 0;
-	assert_int_equal(fork_of(w, p, "c", &e), 0);
-	assert_int_equal(w->fake.spawned_boxes, boxes);
-	assert_int_equal(w->reg->npool, 1);
-	/* One that dies in the pool is nobody's loss. */
-	fake_box_hang_up(w->reg->pool_machines->id);
-	spin(w);
-	assert_int_equal(w->reg->npool, 0);
-	/* Limits of its own: no pooled machine is for it. */
-	w->cfg.pool_size = 1;
-	pool_fill(w->reg);
-	until(w, w->reg->npool == 1 && !w->reg->pool_machines->making);
-	s = new_sandbox(w, "e", &root_user);
-	assert_int_equal(sandbox_attr_store(s, ATTR_FROM, "snapshot:one", 12, &root_user, &e), 0);
-	assert_int_equal(sandbox_attr_store(s, ATTR_CPU_PERCENT, "50", 2, &root_user, &e), 0);
-	sandbox_ctl(s, "start", &root_user, &e);
-	spin(w);
-	assert_int_equal(sandbox_status(s), SBX_READY);
-	assert_int_equal(w->reg->npool, 1);
-	w->cfg.pool_size = 0;
-	pool_drain(w->reg);
-	while (w->reg->first)
-		gone(w, w->reg->first);
-	snapshot_destroy(p, &root_user);
-	assert_clean(w);
-}
-
-/* It had died there, and that is known only when its sandbox waits for @who to answer @type: the sandbox gets another
- * one, which is made for it; when that dies too, it is told. */
-static void loses_one(struct world *w, struct snapshot *p, enum fake_who who, int type)
-{
-	struct snapshot_job *j = NULL;
-	struct sandbox *s;
-	struct err e = { 0 };
-	char id[LAUNCH_UUID_LEN + 1];
-
-	for (unsigned lost = 1; lost <= 2; lost++) {
-		w->cfg.pool_size = 2;
-		pool_fill(w->reg);
-		until(w, pool_ready(w->reg) == 2);
-		w->cfg.pool_size = 0;
-		memset(fakes.asked, 0, sizeof(fakes.asked));
-		fakes.hold[who][type] = true;
-		assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
-		s = registry_find(w->reg, NULL, "d");
-		for (unsigned i = 1; i <= lost; i++) {
-			until(w, fakes.asked[who][type] == i);
-			memcpy(id, s->machine[0] ? s->machine : revive_machine(w->reg->revivals), sizeof(id));
-			if (i == 2)
-				assert_int_equal(pool_ready(w->reg), 1); /* the other one is none for it */
-			fake_box_hang_up(id);
-		}
-		if (lost == 1) {
-			until(w, fakes.asked[who][type] == 2);
-			fakes_answer(who, type);
-			assert_int_equal(job_result(w, j, &e), 0);
-			assert_int_equal(sandbox_status(s), SBX_READY);
-			assert_false(s->unproven || s->fresh);
-			gone(w, s);
-		} else {
-			assert_int_equal(job_result(w, j, &e), -EIO);
-			assert_says(e.msg, "its box ended");
-			fakes_answer(who, type);
-			spin(w);
-		}
-		assert_int_equal(p->failed_loads, 0);
-		pool_drain(w->reg);
-		spin(w);
-	}
-}
-
-static void test_a_machine_of_the_pool_is_lost(void **state)
-{
-	struct world *w = *state;
-	struct snapshot *p = kept(w);
-
-	no_delays(true);
-	loses_one(w, p, FAKE_PAGER, PAGER_TEMPLATE);
-	loses_one(w, p, FAKE_BOX, BOX_MEMORY);
-	loses_one(w, p, FAKE_PAGER, PAGER_DISK_EXPORT);
-	loses_one(w, p, FAKE_BOX, BOX_LOAD);
-	snapshot_destroy(p, &root_user);
-	assert_clean(w);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, snapshot_world, world_teardown)
@@ -571,8 +459,6 @@ int main(void)
 		T(test_failures_to_prepare_are_bounded),
 		T(test_few_prepared_ones_are_kept),
 		T(test_the_end_in_the_midst_of_preparing),
-		T(test_machines_of_the_pool),
-		T(test_a_machine_of_the_pool_is_lost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -449,7 +449,7 @@ static void test_comparisons_end_with_it(void **state)
 	assert_null(w->reg->diffs);
 	until(w, fake_box_count() == 0);
 	until(w, !w->reg->first_snapshot);
-	until(w, count_dirs(w, "views") == 0);
+	until(w, count_entries(w, "views") == 0);
 }
 
 /* The clock is asked at each request: the timer may be late. */
@@ -507,7 +507,7 @@ static void test_removal_takes_all_with_it(void **state)
 	struct sandbox *s = runs_for(w, "a", &a), *out = new_sandbox(w, "a", &alice);
 	struct err e;
 	char path[128];
-	size_t states = count_dirs(w, "state") - 2; /* those of the view, and of alice in it */
+	size_t states = count_entries(w, "state") - 2; /* those of the view, and of alice in it */
 
 	assert_int_equal(snapshot_as(w, s, "snap", &a, &e), 0);
 	assert_int_equal(fork_as(w, registry_find_snapshot(w->reg, v, "snap"), "2", &a, &e), -EDQUOT); /* of the uid */
@@ -536,12 +536,12 @@ static void test_removal_takes_all_with_it(void **state)
 	sandbox_unref(s);
 	until(w, !w->reg->first_snapshot);
 	until(w, !store_has(w, path)); /* also while the kernel remembers a node of it */
-	assert_int_equal(count_dirs(w, "views"), 0);
+	assert_int_equal(count_entries(w, "views"), 0);
 	view_unref(held);
 	gone(w, out);
 	assert_clean(w);
 	/* Its journals are gone with it; root's has all of it. */
-	assert_int_equal(count_dirs(w, "state"), states);
+	assert_int_equal(count_entries(w, "state"), states);
 	assert_events(w, &root_user, "\"event\":\"view_removed\"", NULL);
 }
 
@@ -561,8 +561,8 @@ static void test_a_removal_is_finished_after_a_restart(void **state)
 	assert_null(registry_next_view(w->reg, NULL));
 	assert_int_equal(registry_count(w->reg), 0);
 	until(w, !w->reg->first_snapshot);
-	until(w, count_dirs(w, "views") == 0);
-	until(w, count_dirs(w, "sandboxes") == 0);
+	until(w, count_entries(w, "views") == 0);
+	until(w, count_entries(w, "sandboxes") == 0);
 }
 
 /* -- what a start finds ------------------------------------------------------------------------------------------- */
@@ -664,7 +664,7 @@ static void test_of_a_damaged_view_nothing_is_shown(void **state)
 	view_named(w, "ci");
 	view_named(w, "ci.json.new-1-1");
 	assert_false(store_has(w, "views/ci.json.new-1-1"));
-	assert_int_equal(count_dirs(w, "views"), 4);
+	assert_int_equal(count_entries(w, "views"), 4);
 }
 
 int main(void)

@@ -3,15 +3,6 @@
 #include <stdlib.h>
 #include "tests/unit/snapshot_fix.h"
 
-static struct snapshot *kept(struct world *w, const char *name)
-{
-	struct sandbox *s = running(w, "source");
-	struct snapshot *p = take_ready(w, s, name);
-
-	gone(w, s);
-	return p;
-}
-
 static unsigned waiting(struct world *w, enum warm_of kind)
 {
 	return warm_count(w->reg, kind, true);
