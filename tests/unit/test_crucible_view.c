@@ -259,37 +259,6 @@ static void test_a_later_view_of_the_name_stays(void **state)
 	assert_int_equal(faccessat(root, "views/v/tree", F_OK, 0), 0);
 }
 
-/* A path and an inode's number are as those of the view: the file system is another one. */
-static void test_a_file_system_that_looks_the_same(void **state)
-{
-	AUTO_JSON *answer = NULL;
-	AUTO_FD twin = -1;
-	struct err e = { 0 };
-	struct stat here, there;
-	char path[128], tree[160];
-	bool mounted;
-
-	(void)state;
-	if (!make_world())
-		skip();
-	snprintf(path, sizeof(path), "%s/twin", dir);
-	assert_int_equal(mkdir(path, 0755), 0);
-	assert_int_equal(mount("none", path, "tmpfs", 0, NULL), 0);
-	twin = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_true(twin >= 0);
-	make_tree(twin);
-	snprintf(tree, sizeof(tree), "%s/views/v/tree", path);
-	mounted = mount(tree, at, NULL, MS_BIND, NULL) == 0 && fstatat(twin, "views/v/tree", &there, 0) == 0 &&
-		  fstatat(root, "views/v/tree", &here, 0) == 0;
-	umount2(path, MNT_DETACH);
-	assert_true(mounted);
-	if (here.st_ino != there.st_ino)
-		skip(); /* a kernel that numbers the inodes of all tmpfs in one row */
-	assert_int_equal(RUN(&e, &answer, "umount", "--mount", mount_dir, at), 0);
-	assert_string_equal(json_line(answer), "{\"view\":\"v\",\"removed\":false}");
-	assert_int_equal(faccessat(root, "views/v/tree", F_OK, 0), 0);
-}
-
 /* A view whose directory does not take the policy (there is no file of that name) is removed again. */
 static void test_what_fails_leaves_no_view(void **state)
 {
@@ -324,7 +293,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_link_leads_to_where_it_is_mounted_ELOOP, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_view_is_mounted_and_taken_away, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_later_view_of_the_name_stays, enter, leave),
-		cmocka_unit_test_setup_teardown(test_a_file_system_that_looks_the_same, enter, leave),
 		cmocka_unit_test_setup_teardown(test_what_fails_leaves_no_view, enter, leave),
 	};
 

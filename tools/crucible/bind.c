@@ -136,16 +136,15 @@ static int look(int dir, const char *path, struct statx *ret)
 	return ret->stx_mask & STATX_MNT_ID ? 0 : -ENOSYS;
 }
 
-/* Numbers are made of uuids, so a later view of the same name has another one, and a later daemon's the same; another
- * file system may have any. */
+/* Numbers are made of uuids, so a later view of the same name has another one, and a later daemon's (whose file system
+ * is another one) the same. Another kind of file system has no such number, but for one in 2^63. */
 static bool is_same(int root, const struct statx *here, const char *view)
 {
 	char path[SBX_ID_MAX + sizeof("views//tree")];
 	struct statx there;
 
 	snprintf(path, sizeof(path), "views/%s/tree", view);
-	return look(root, path, &there) == 0 && there.stx_ino == here->stx_ino &&
-	       there.stx_dev_major == here->stx_dev_major && there.stx_dev_minor == here->stx_dev_minor;
+	return look(root, path, &there) == 0 && there.stx_ino == here->stx_ino;
 }
 
 int bind_find(int dir, const char *path, int root, struct bind *ret, struct err *e)
