@@ -20,7 +20,7 @@
 # cgroup; a second daemon appends `-…` to it), CRUCIBLE_TEST_UID_BASE (65536 user ids of its own), CRUCIBLE_TEST_CGROUP_DIR (where the test
 # itself runs; "" when this host has no cgroups that we may make), CRUCIBLE_BUILD (the build under test), CRUCIBLE_TOP (the source tree).
 #
-# Output: a line `ok|FAIL|skip NAME (REASON) (SECONDS s)` a test, the end of a failure's log below it, and last
+# Output: a line `ok|FAIL|skip NAME (REASON) (SECONDS s)` a test, a failure's own words and the end of its log below it, and last
 # `N passed, N failed, N skipped`.
 set -euo pipefail
 

@@ -108,7 +108,7 @@ while [ ! -e /dev/shm/stop ] && [ $n -lt 20000 ]; do
 done >/dev/shm/counted'
 # The loop writes as fast as fs/ can be read, so nobody waits for the file's end here.
 counts() { [ "$(head -n "$(($2 + 1))" "$RUN/$1/fs/dev/shm/counted" | wc -l)" -gt "$2" ]; }
-parents() { awk -v id="$source_id" '$2 != id { exit } { n++ } END { print n + 0 }' "$RUN/$1/fs/dev/shm/counted"; } # numbers
+parents() { awk -v id="$source_id" '$2 != id { exit } { n++ } END { print n + 0 }' "$RUN/$1/fs/dev/shm/counted"; }
 wait_for "the loop to count" counts source 20
 take source s
 run source 'touch /dev/shm/stop'
