@@ -7,8 +7,8 @@
  * sandbox gets another one, made for it (down.c). Until the guest has answered, commands and calls wait in the daemon.
  *
  * Else: before the machine is the sandbox's, a failure of a profile's prepared snapshot is no failure of the start: it
- * boots cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and the
- * next start goes on from the snapshot, not from its disk alone.
+ * boots cold instead. After that, a failure ends the start; no guest has run on the disk then, so that it goes too, and
+ * the next start goes on from the snapshot, not from its disk alone.
  */
 #include <stdio.h>
 #include <stdlib.h>
