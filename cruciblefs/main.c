@@ -47,6 +47,7 @@ struct daemon {
 	struct cfs_session *session;
 	int store_fd, lock_fd;
 	int launcher_fd;
+	int undo_fd; /* the launcher's once more, until we serve: -1 */
 	int fuse_fd;
 	struct buf list; /* the launcher's, of what runs */
 	int ready_fd;	 /* --ready-fd, or -1 */
@@ -176,6 +177,22 @@ static int owned_dir(int dirfd, const char *name, mode_t mode, uid_t uid, gid_t 
 	return 0;
 }
 
+/* What users and the daemon's own uid go through; the umask is for what lies inside. */
+static int make_public_dir(const char *path)
+{
+	if (mkdir(path, 0755) < 0)
+		return errno == EEXIST ? 0 : -errno;
+	return chmod(path, 0755) < 0 ? -errno : 0;
+}
+
+/* May the uid that we become go through it? */
+static bool can_enter(const struct daemon *d, const struct stat *st)
+{
+	if (st->st_uid == d->cfg.uid_base)
+		return st->st_mode & S_IXUSR;
+	return st->st_mode & (st->st_gid == d->cfg.uid_base ? S_IXGRP : S_IXOTH);
+}
+
 static int prepare_store(struct daemon *d, struct err *e)
 {
 	static const struct {
@@ -196,14 +213,20 @@ static int prepare_store(struct daemon *d, struct err *e)
 		{ "disks", 02770, LAUNCH_UID_PAGER },
 	};
 	AUTO_FD state = -1;
-	int r;
+	struct stat st;
+	int r = make_public_dir(d->cfg.store);
 
-	if (mkdir(d->cfg.store, 0755) < 0 && errno != EEXIST)
-		return err_set(e, -errno, "store %s: %s; make its parent directory, or choose another with --store",
-			       d->cfg.store, strerror(errno));
+	if (r < 0)
+		return err_set(e, r, "store %s: %s; make its parent directory, or choose another with --store",
+			       d->cfg.store, strerror(-r));
 	d->store_fd = open(d->cfg.store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->store_fd < 0)
+	if (d->store_fd < 0 || fstat(d->store_fd, &st) < 0)
 		return err_set(e, -errno, "store %s: %s", d->cfg.store, strerror(errno));
+	if (!can_enter(d, &st))
+		return err_set(e, -EACCES,
+			       "store %s: its mode is %04o, and the daemon, which becomes uid %u, could not enter it: "
+			       "chmod o+x %s",
+			       d->cfg.store, st.st_mode & 07777, d->cfg.uid_base, d->cfg.store);
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
 		r = owned_dir(d->store_fd, dirs[i].name, dirs[i].mode, d->cfg.uid_base + dirs[i].uid, d->cfg.uid_base);
 		if (r < 0)
@@ -225,6 +248,7 @@ static int check_mount_point(struct daemon *d, struct err *e)
 	char cwd[PATH_MAX];
 	const char *home = getenv("HOME");
 	struct stat st;
+	int r;
 
 	/* What we or a library might open there would make us wait for ourselves. */
 	if (getcwd(cwd, sizeof(cwd)) && config_is_inside(cwd, d->cfg.mount))
@@ -236,8 +260,8 @@ static int check_mount_point(struct daemon *d, struct err *e)
 			       d->cfg.mount);
 	if (chdir("/") < 0)
 		return err_set(e, -errno, "/: %s", strerror(errno));
-	if (stat(d->cfg.mount, &st) < 0 && errno == ENOENT && mkdir(d->cfg.mount, 0755) < 0)
-		return err_set(e, -errno, "mount point %s: %s", d->cfg.mount, strerror(errno));
+	if (stat(d->cfg.mount, &st) < 0 && errno == ENOENT && (r = make_public_dir(d->cfg.mount)) < 0)
+		return err_set(e, r, "mount point %s: %s", d->cfg.mount, strerror(-r));
 	return 0;
 }
 
@@ -343,7 +367,21 @@ static int do_mount(struct daemon *d, struct err *e)
 	if (!r)
 		r = launcher_call_sync(d->launcher_fd, LAUNCH_MOUNT, b.data, b.len, NULL, &d->fuse_fd, e);
 	buf_fini(&b);
-	return r;
+	if (r < 0)
+		return r;
+	d->undo_fd = fcntl(d->launcher_fd, F_DUPFD_CLOEXEC, 3);
+	return d->undo_fd < 0 ? err_set(e, -errno, "mount %s: %s", d->cfg.mount, strerror(errno)) : 0;
+}
+
+/* The daemon does not come to serving what it has mounted. */
+static void undo_mount(struct daemon *d)
+{
+	struct err e = { 0 };
+
+	(void)fcntl(d->undo_fd, F_SETFL, 0); /* the loop has it read without waiting */
+	if (launcher_call_sync(d->undo_fd, LAUNCH_UNMOUNT, NULL, 0, NULL, NULL, &e) < 0)
+		log_warn("mount=%s event=not-unmounted error=\"%s\" next=ends", d->cfg.mount, e.msg);
+	fd_close(&d->undo_fd);
 }
 
 /* Asked here, while answers can be waited for: before anything is served. */
@@ -493,6 +531,7 @@ static int serve(struct daemon *d, struct err *e)
 	if (!r) {
 		log_info("event=ready mount=%s store=%s engine=%s version=%s", d->cfg.mount, d->cfg.store,
 			 d->engine.name, d->engine.version);
+		fd_close(&d->undo_fd);
 		say_ready(d);
 		r = loop_run(d->loop);
 		if (r < 0)
@@ -510,7 +549,9 @@ static int serve(struct daemon *d, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct daemon d = { .store_fd = -1, .lock_fd = -1, .launcher_fd = -1, .fuse_fd = -1, .ready_fd = -1 };
+	struct daemon d = {
+		.store_fd = -1, .lock_fd = -1, .launcher_fd = -1, .undo_fd = -1, .fuse_fd = -1, .ready_fd = -1
+	};
 	struct err e = { 0 };
 	int r;
 
@@ -548,6 +589,8 @@ int main(int argc, char **argv)
 		r = confine_drop(d.cfg.uid_base, d.cfg.uid_base, 0, &e);
 	if (!r)
 		r = serve(&d, &e);
+	if (r < 0 && d.undo_fd >= 0)
+		undo_mount(&d);
 	config_fini(&d.cfg);
 	if (r < 0) {
 		fprintf(stderr, "crucibled: %s\n", e.code ? e.msg : strerror(-r));

@@ -96,7 +96,7 @@ int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t l
 	char words[CALLS_WORDS_MAX];
 	struct wire_rd rd;
 	struct msg m;
-	uint32_t id = ++last_id ? last_id : ++last_id;
+	uint32_t id = ++last_id | 1u << 31; /* none of launcher_call()'s: one of those may have left answers */
 	int r, code;
 
 	r = msg_send(fd, (uint16_t)type, id, data, len, NULL, 0);

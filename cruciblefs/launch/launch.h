@@ -148,8 +148,8 @@ struct launcher *launcher_free(struct launcher *l); /* pending calls are dropped
 /* Send a request; @fn may be NULL. Returns 0 or -errno of msgconn_send (then @fn is not called). */
 int launcher_call(struct launcher *l, enum launch_type type, const void *data, size_t len, const int *fds, size_t nfds,
 		  launcher_fn *fn, void *arg);
-/* The same, blocking, on the bare descriptor, before the loop runs (MOUNT, LIST): returns the code. @ret_fd may be
- * NULL. */
+/* The same, blocking, on the bare descriptor, before the loop runs (MOUNT, LIST) or when it does not any more
+ * (UNMOUNT): returns the code. @ret_payload and @ret_fd may be NULL. */
 int launcher_call_sync(int fd, enum launch_type type, const void *data, size_t len, struct buf *ret_payload,
 		       int *ret_fd, struct err *e);
 

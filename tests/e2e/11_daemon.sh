@@ -37,6 +37,33 @@ assert_match "$("$LIBEXEC/crucibled" --version)" '^crucibled [0-9]'
 assert_eq "$(uid_pids)" "" "processes of a daemon that did not start"
 no_daemon_cgroups || fail "a daemon that did not start left a cgroup"
 
+# -- a store that the daemon makes, and one that it cannot use -----------------------------------------------------------
+
+umask 022
+fresh=$DIR/fresh/store
+mkdir "$DIR/fresh"
+(
+	STORE=$fresh
+	mkdir "$STORE" && chmod 0700 "$STORE"
+	refuse_daemon "its mode is 0700.*chmod o\+x $STORE"
+	chmod 0711 "$STORE"
+	mkdir -p "$STORE/state/events.jsonl" # known only when all is mounted
+	refuse_daemon 'events.jsonl: Is a directory'
+	! is_mounted "$MNT" || fail "a daemon that failed left its mount"
+	rm -r "$STORE"
+)
+kept=$STORE
+STORE=$fresh
+daemon_command
+(cd / && exec "${COMMAND[@]}" --ready-fd 9 9>"$DIR/said" </dev/null >>"$DAEMON_LOG" 2>&1) &
+DAEMON_PID=$!
+wait_for "a daemon whose store was not there" grep -q ready "$DIR/said"
+assert_eq "$(stat -c %a "$STORE")" 755
+mkdir "$RUN/a"
+assert_file "$RUN/a/status" configured
+stop_daemon
+STORE=$kept
+
 # -- the mount ----------------------------------------------------------------------------------------------------------
 
 start_daemon

@@ -34,6 +34,7 @@ assert_match "$(error_of "$RUN/idle")" 'idle' "the words name the sandbox"
 echo pause >"$A/ctl"
 wait_status a paused
 assert_errno EBUSY write "$A/snapshot" 'x\n'
+assert_match "$(error_of "$A")" 'echo resume > ctl' "the way out"
 echo resume >"$A/ctl"
 wait_status a ready
 assert_absent "$SNAPS/x"
