@@ -111,7 +111,7 @@ static void test_no_link_leads_to_where_it_is_mounted_ELOOP(void **state)
 	assert_refused("link", -ELOOP, "realpath");
 	assert_refused("link/", -ELOOP, "realpath");
 	assert_refused("link/in", -ELOOP, "realpath");
-	assert_refused("nothing", -ENOENT, "mkdir");
+	assert_refused("nothing", -ENOENT, "does not exist");
 	assert_refused("file", -ENOTDIR, "no directory");
 	snprintf(path, sizeof(path), "%s/real/in/", dir);
 	fd = bind_open(path, &e);
@@ -239,6 +239,13 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	assert_false(is_mounted());
 	assert_int_equal(RUN(&e, NULL, "umount", "--keep", at), -EINVAL);
 	assert_non_null(strstr(e.msg, "nothing is mounted"));
+
+	/* Only who mounts is told to make the directory. */
+	snprintf(path, sizeof(path), "%s/nothing", dir);
+	assert_int_equal(RUN(&e, NULL, "umount", "--keep", path), -ENOENT);
+	assert_null(strstr(e.msg, "mkdir"));
+	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", path), -ENOENT);
+	assert_non_null(strstr(e.msg, "mkdir"));
 }
 
 static void test_a_later_view_of_the_name_stays(void **state)
@@ -286,6 +293,21 @@ static void test_what_fails_leaves_no_view(void **state)
 	assert_false(is_mounted());
 }
 
+/* -- what is root's ------------------------------------------------------------------------------------------------ */
+
+static void test_who_is_not_root_is_told_a_command_that_is_there(void **state)
+{
+	struct err e = { 0 };
+	uid_t uid = geteuid();
+
+	(void)state;
+	if (uid == 0)
+		assert_int_equal(seteuid(65534), 0);
+	assert_int_equal(RUN(&e, NULL, "profile", "build", "tiny"), -EPERM);
+	assert_int_equal(seteuid(uid), 0);
+	assert_non_null(strstr(e.msg, "sudo crucible profile build tiny"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -294,6 +316,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_a_view_is_mounted_and_taken_away, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_later_view_of_the_name_stays, enter, leave),
 		cmocka_unit_test_setup_teardown(test_what_fails_leaves_no_view, enter, leave),
+		cmocka_unit_test(test_who_is_not_root_is_told_a_command_that_is_there),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

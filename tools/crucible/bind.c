@@ -27,7 +27,7 @@ int bind_open(const char *path, struct err *e)
 		return fd;
 	switch (errno) {
 	case ENOENT:
-		return err_set(e, -ENOENT, "%s does not exist; make it: mkdir %s", path, path);
+		return err_set(e, -ENOENT, "%s does not exist", path);
 	case ENOTDIR:
 		return err_set(e, -ENOTDIR, "%s is no directory", path);
 	case ELOOP:

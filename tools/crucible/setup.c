@@ -3,6 +3,7 @@
 #include "tools/crucible/setup.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,12 +34,16 @@ static int find_ourselves(struct setup *s, struct err *e)
 	return 0;
 }
 
-/* The program is started with an environment of its own: a mount that is not the default is named. */
+/* The program is started with an environment and in a directory of its own: a mount that is not the default is named,
+ * from the root on. */
 static int make_args(struct setup *s)
 {
-	const char *words[] = { "mcp", "serve", "--mount", s->c->mount.path };
+	AUTO_FREE char *mount = realpath(s->c->mount.path, NULL);
+	const char *words[] = { "mcp", "serve", "--mount", mount };
 	size_t n = strcmp(s->c->mount.path, MOUNT_DEFAULT) != 0 ? 4 : 2;
 
+	if (!mount)
+		return err_set(&s->c->err, -errno, "%s: %s", s->c->mount.path, strerror(errno));
 	s->args = json_object_new_array();
 	for (size_t i = 0; s->args && i < n; i++)
 		json_object_array_add(s->args, json_object_new_string(words[i]));
