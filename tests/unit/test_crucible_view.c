@@ -60,6 +60,23 @@ static void test_a_view_is_found_by_its_mount(void **state)
 	}
 }
 
+static void test_the_tree_of_a_view_is_found(void **state)
+{
+	static const char two[] = "40 21 0:50 / /crucible rw - fuse.crucible crucible rw\n"
+				  "41 21 0:51 / /mnt/with\\040blank rw - fuse.crucible crucible rw\n"
+				  "42 21 0:51 / /other rw - fuse.crucible crucible rw\n"
+				  "43 21 0:51 /views/agent/tree /mnt/a rw - fuse.crucible crucible rw\n"
+				  "44 21 0:52 /views/agent/tree /mnt/b rw - fuse.crucible crucible rw\n";
+	char path[32];
+
+	(void)state;
+	assert_int_equal(bind_parse_tree(two, 43, path, sizeof(path)), 0);
+	assert_string_equal(path, "/other");
+	assert_int_equal(bind_parse_tree(two, 43, path, 3), -ENAMETOOLONG);
+	assert_int_equal(bind_parse_tree(two, 44, path, sizeof(path)), -ENOENT);
+	assert_int_equal(bind_parse_tree(two, 45, path, sizeof(path)), -ENOENT);
+}
+
 /* -- where a view may be mounted ------------------------------------------------------------------------------------
  */
 
@@ -213,6 +230,10 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	snprintf(path, sizeof(path), "%s/views/v/tree/run", mount_dir);
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", path), -EINVAL);
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", dir), -ENOTEMPTY);
+	put_file(root, "views/v/status", "expired\n");
+	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", at), -ESTALE);
+	assert_non_null(strstr(e.msg, "add --ttl"));
+	put_file(root, "views/v/status", "active\n");
 	assert_false(is_mounted());
 	assert_file(root, "views/v/ttl", "none\n");
 
@@ -312,6 +333,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_view_is_found_by_its_mount),
+		cmocka_unit_test(test_the_tree_of_a_view_is_found),
 		cmocka_unit_test_setup_teardown(test_no_link_leads_to_where_it_is_mounted_ELOOP, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_view_is_mounted_and_taken_away, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_later_view_of_the_name_stays, enter, leave),
