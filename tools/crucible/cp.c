@@ -21,7 +21,7 @@
 struct copying {
 	struct sbx sbx;
 	const struct mount *mount;
-	int fs;	  /* O_PATH of run/<id>/fs */
+	int fs; /* O_PATH of run/<id>/fs */
 	struct cp_operand src, dst;
 	struct pack_count count;
 	struct err *e;

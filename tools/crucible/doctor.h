@@ -27,7 +27,7 @@ struct doctor {
 	struct err mount_err;	    /* then why */
 	struct json_object *health; /* of the daemon, or NULL */
 	char store[PATH_MAX];	    /* of the daemon, --store, or the default; "": not known through a view */
-	bool view; /* the mount is a view's, or was */
+	bool view;		    /* the mount is a view's, or was */
 	bool deep;
 };
 

@@ -31,10 +31,11 @@ static int explain_dead(const char *path, struct err *e)
 	struct bind b;
 
 	if (mount_is_view(path, &b))
-		return err_set(e, -ENOTCONN,
-			       "the daemon of view \"%s\" on %s has ended; as root, start that of the tree again, then: "
-			       "crucible umount --keep %s; crucible mount --name %s %s",
-			       b.view, path, path, b.view, path);
+		return err_set(
+			e, -ENOTCONN,
+			"the daemon of view \"%s\" on %s has ended; as root, start that of the tree again, then: "
+			"crucible umount --keep %s; crucible mount --name %s %s",
+			b.view, path, path, b.view, path);
 	return err_set(e, -ENOTCONN,
 		       "the daemon of %s has ended; start it again, as root: crucible daemon --mount %s (with the same "
 		       "--store, if it had one)",
@@ -46,10 +47,11 @@ static int explain_ended(const char *path, struct err *e)
 	struct bind b;
 
 	if (mount_is_view(path, &b))
-		return err_set(e, -ESTALE,
-			       "view \"%s\" on %s has ended: its time is over, or it was removed; if it is still there, "
-			       "root gives it more: echo 2h >%s/views/%s/ttl",
-			       b.view, path, *b.tree ? b.tree : MOUNT_DEFAULT, b.view);
+		return err_set(
+			e, -ESTALE,
+			"view \"%s\" on %s has ended: its time is over, or it was removed; if it is still there, "
+			"root gives it more: echo 2h >%s/views/%s/ttl",
+			b.view, path, *b.tree ? b.tree : MOUNT_DEFAULT, b.view);
 	return err_set(e, -ESTALE,
 		       "the view that is mounted on %s has ended: its time is over, or it was removed; if it is still "
 		       "there, root gives it more: echo 2h >" MOUNT_DEFAULT "/views/NAME/ttl",
