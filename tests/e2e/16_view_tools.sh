@@ -101,4 +101,20 @@ eq "it lives again" "$(cat "$view/version")" "$(cat "$mnt/version")"
 ok "rmdir" rmdir "$mnt/views/v"
 stale "after the removal" ls "$view"
 
+# -- the end of the daemon ---------------------------------------------------------------------------------------------------------
+
+mkdir "$mnt/views/w"
+echo '{}' >"$mnt/views/w/policy"
+cd "$tmp"
+ok "mount of another" "$crucible" --mount "$mnt" mount --name w other
+kill -KILL $daemon
+wait $daemon || :
+tells "ls of a dead view" 'start that of the tree again, then: crucible umount --keep other; crucible mount --name w other$' \
+	"$crucible" sandbox ls --mount other
+! grep -q 'crucible daemon --mount other' "$tmp/out" || fault "a daemon on a view's mount point: $(cat "$tmp/out")"
+tells "doctor of a dead view" '^daemon +warn +the daemon of view "w" on other has ended' "$crucible" doctor --mount other
+tells "ls of a dead tree" "crucible daemon --mount $mnt \(with the same --store" "$crucible" sandbox ls --mount "$mnt"
+ok "umount --keep of a dead view" "$crucible" umount --keep other
+cd /
+
 [ "$faults" = 0 ]
