@@ -109,7 +109,7 @@ cd "$tmp"
 ok "mount of another" "$crucible" --mount "$mnt" mount --name w other
 kill -KILL $daemon
 wait $daemon || :
-tells "ls of a dead view" 'start that of the tree again, then: crucible umount --keep other; crucible mount --name w other$' \
+tells "ls of a dead view" "start that of the tree again, then: crucible umount --keep other; crucible mount --mount $mnt --name w other\$" \
 	"$crucible" sandbox ls --mount other
 ! grep -q 'crucible daemon --mount other' "$tmp/out" || fault "a daemon on a view's mount point: $(cat "$tmp/out")"
 tells "doctor of a dead view" '^daemon +warn +the daemon of view "w" on other has ended' "$crucible" doctor --mount other

@@ -33,7 +33,8 @@ void check_daemon(struct doctor *d, struct finding *f)
 	}
 	if (d->mount.fd < 0) {
 		find(f, LEVEL_INFO, "not running: %s", d->mount_err.msg);
-		mend(f, "as root: crucible daemon");
+		if (d->mount_err.code != -ENOTCONN) /* else it is said already, for this mount */
+			mend(f, "as root: crucible daemon");
 		return;
 	}
 	if (!d->health) {

@@ -30,12 +30,16 @@ static int explain_dead(const char *path, struct err *e)
 {
 	struct bind b;
 
-	if (mount_is_view(path, &b))
+	if (mount_is_view(path, &b)) {
+		bool elsewhere = *b.tree && strcmp(b.tree, MOUNT_DEFAULT) != 0;
+
 		return err_set(
 			e, -ENOTCONN,
 			"the daemon of view \"%s\" on %s has ended; as root, start that of the tree again, then: "
-			"crucible umount --keep %s; crucible mount --name %s %s",
-			b.view, path, path, b.view, path);
+			"crucible umount --keep %s; crucible mount %s%s%s--name %s %s",
+			b.view, path, path, elsewhere ? "--mount " : "", elsewhere ? b.tree : "", elsewhere ? " " : "",
+			b.view, path);
+	}
 	return err_set(e, -ENOTCONN,
 		       "the daemon of %s has ended; start it again, as root: crucible daemon --mount %s (with the same "
 		       "--store, if it had one)",
