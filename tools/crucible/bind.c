@@ -143,12 +143,16 @@ int bind_parse(const char *mountinfo, uint64_t id, char ret_view[SBX_ID_MAX + 1]
 
 int bind_parse_tree(const char *mountinfo, uint64_t id, char *out, size_t cap)
 {
-	AUTO_FREE char *text = strdup(mountinfo), *all = strdup(mountinfo);
+	AUTO_FREE char *text = strdup(mountinfo);
+	AUTO_FREE char *all = NULL;
 	char *view[LINE_FIELDS], *fields[LINE_FIELDS], *rest;
-	int r = text && all ? find_line(text, id, view) : -ENOMEM;
+	int r = text ? find_line(text, id, view) : -ENOMEM;
 
 	if (r < 0)
 		return r;
+	all = strdup(mountinfo);
+	if (!all)
+		return -ENOMEM;
 	for (char *line = strtok_r(all, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 		if (!parse_line(line, fields) || strcmp(fields[LINE_DEVICE], view[LINE_DEVICE]) != 0 ||
 		    strcmp(fields[LINE_ROOT], "/") != 0 || strchr(fields[LINE_AT], '\\'))
