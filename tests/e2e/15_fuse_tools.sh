@@ -28,6 +28,8 @@ export PYTHONDONTWRITEBYTECODE=1
 mkdir -p "$mnt" "$tmp"
 chmod 755 "$CRUCIBLE_TEST_DIR" "$mnt"
 "$CRUCIBLE_BUILD/unit/fakefs" "$mnt" &
+# shellcheck disable=SC2034 # for 16_view_tools.sh
+daemon=$!
 trap 'cd /; umount -l "$tmp/view" "$mnt" 2>/dev/null || :; wait' EXIT
 until [ -e "$mnt/version" ]; do sleep 0.02; done
 if [ -n "${through_view-}" ]; then

@@ -25,6 +25,21 @@ while data := os.pread(fd, 1000, at):
     at += os.write(1, data)' "$f" | md5sum)" "$sum"
 done
 
+# -- the command on a view ---------------------------------------------------------------------------------------------------------
+
+crucible=$CRUCIBLE_BUILD/bin/crucible
+tells() { # what, REGEX, command…
+	local what=$1 wanted=$2
+	shift 2
+	! "$@" >"$tmp/out" 2>&1 || fault "$what: it should fail"
+	grep -Eq "$wanted" "$tmp/out" || fault "$what: $(head -3 "$tmp/out")"
+}
+cd "$tmp"
+tells "cp from what does not run" "exec t -- true.*echo start >view/run/t/ctl" "$crucible" --mount view cp t:/etc/passwd "$tmp/copy"
+"$crucible" doctor --mount view >"$tmp/out" 2>&1 || :
+! grep -q '^store' "$tmp/out" || fault "doctor judges the store of a view's daemon: $(grep ^store "$tmp/out")"
+cd "$view/run"
+
 # -- the end -----------------------------------------------------------------------------------------------------------------------
 
 stale() { # what, command…
@@ -67,6 +82,17 @@ stale "an open text" sh -c 'cat <&4'
 stale "an open directory" ls /proc/self/fd/5/
 exec 3<&- 4<&- 5<&-
 exec 6>&- || :
+cd "$tmp"
+tells "ls after the end" "view \"v\" on view has ended.*echo 2h >$mnt/views/v/ttl" "$crucible" sandbox ls --mount view
+tells "doctor after the end" "^daemon +warn +view \"v\" on view has ended" "$crucible" doctor --mount view
+! grep -Eq '^(store|profiles|accelerator) |cannot run sandboxes|not running' "$tmp/out" || fault "doctor judges: $(cat "$tmp/out")"
+mkdir "$tmp/other"
+tells "mount after the end" 'its time is over; add --ttl' "$crucible" --mount "$mnt" mount --name v other
+ok "mount that gives it more" "$crucible" --mount "$mnt" mount --name v --ttl 1h other
+ok "ls where it is mounted anew" "$crucible" sandbox ls --mount other
+ok "umount --keep" "$crucible" umount --keep other
+echo 0 >"$mnt/views/v/ttl"
+cd /
 ok "find over the mount" find "$mnt" -ls
 eq "status" "$(cat "$mnt/views/v/status")" expired
 echo 60 >"$mnt/views/v/ttl"
@@ -74,5 +100,21 @@ eq "it lives again" "$(cat "$view/version")" "$(cat "$mnt/version")"
 [ ! -e "$tmp/ran" ] || fault "what was being written ran"
 ok "rmdir" rmdir "$mnt/views/v"
 stale "after the removal" ls "$view"
+
+# -- the end of the daemon ---------------------------------------------------------------------------------------------------------
+
+mkdir "$mnt/views/w"
+echo '{}' >"$mnt/views/w/policy"
+cd "$tmp"
+ok "mount of another" "$crucible" --mount "$mnt" mount --name w other
+kill -KILL $daemon
+wait $daemon || :
+tells "ls of a dead view" "start that of the tree again, then: crucible umount --keep other; crucible mount --mount $mnt --name w other\$" \
+	"$crucible" sandbox ls --mount other
+! grep -q 'crucible daemon --mount other' "$tmp/out" || fault "a daemon on a view's mount point: $(cat "$tmp/out")"
+tells "doctor of a dead view" '^daemon +warn +the daemon of view "w" on other has ended' "$crucible" doctor --mount other
+tells "ls of a dead tree" "crucible daemon --mount $mnt \(with the same --store" "$crucible" sandbox ls --mount "$mnt"
+ok "umount --keep of a dead view" "$crucible" umount --keep other
+cd /
 
 [ "$faults" = 0 ]

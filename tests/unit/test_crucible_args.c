@@ -90,6 +90,7 @@ static void test_wrong_words_name_the_option(void **state)
 		{ { "--tty=yes" }, "--tty takes no value" },
 		{ { "--timeout", "soon" }, "--timeout: \"soon\"" },
 		{ { "--timeout", "0" }, "above zero" },
+		{ { "--timeout", "0" }, "7d" },
 		{ { "--memory", "lots" }, "--memory: \"lots\"" },
 		{ { "--since", "-1" }, "--since: \"-1\"" },
 		{ { "--since", "1x" }, "whole number" },

@@ -22,6 +22,7 @@
 #include "tools/crucible/mount.h"
 #include "tools/crucible/permits.h"
 #include "tools/crucible/sbx.h"
+#include "tools/crucible/setup.h"
 #include "tools/crucible/tree.h"
 
 static char dir[64]; /* the fake mount; every test has its own */
@@ -117,6 +118,25 @@ static void test_what_is_no_mount(void **state)
 	put_file(root, "version", "0.1.0\n");
 	renameat(root, "run", root, "walk");
 	assert_no_mount(dir, -EMEDIUMTYPE, "crucible daemon --mount");
+}
+
+/* A client starts the server in a directory of its own. */
+static void test_setup_names_the_mount_from_the_root_on(void **state)
+{
+	AUTO_JSON *args = NULL, *plain = NULL;
+	AUTO_FD here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char want[128];
+	struct err e = { 0 };
+
+	(void)state;
+	snprintf(want, sizeof(want), "[\"mcp\",\"serve\",\"--mount\",\"%s/run\"]", dir);
+	assert_int_equal(chdir(dir), 0);
+	assert_int_equal(setup_args("run", &args, &e), 0);
+	assert_string_equal(json_object_to_json_string_ext(args, JSON_C_TO_STRING_NOSLASHESCAPE), want);
+	assert_int_equal(setup_args("nowhere", &plain, &e), -ENOENT);
+	assert_int_equal(setup_args(MOUNT_DEFAULT, &plain, &e), 0);
+	assert_string_equal(json_object_to_json_string_ext(plain, 0), "[\"mcp\",\"serve\"]");
+	assert_int_equal(fchdir(here), 0);
 }
 
 /* -- small files --------------------------------------------------------------------------------------------------- */
@@ -529,6 +549,7 @@ int main(void)
 		cmocka_unit_test(test_where_the_mount_is_looked_for),
 		IN_TREE(test_a_mount_opens),
 		IN_TREE(test_what_is_no_mount),
+		IN_TREE(test_setup_names_the_mount_from_the_root_on),
 		IN_TREE(test_words),
 		IN_TREE(test_json),
 		IN_TREE(test_words_of_a_refusal),

@@ -60,6 +60,23 @@ static void test_a_view_is_found_by_its_mount(void **state)
 	}
 }
 
+static void test_the_tree_of_a_view_is_found(void **state)
+{
+	static const char two[] = "40 21 0:50 / /crucible rw - fuse.crucible crucible rw\n"
+				  "41 21 0:51 / /mnt/with\\040blank rw - fuse.crucible crucible rw\n"
+				  "42 21 0:51 / /other rw - fuse.crucible crucible rw\n"
+				  "43 21 0:51 /views/agent/tree /mnt/a rw - fuse.crucible crucible rw\n"
+				  "44 21 0:52 /views/agent/tree /mnt/b rw - fuse.crucible crucible rw\n";
+	char path[32];
+
+	(void)state;
+	assert_int_equal(bind_parse_tree(two, 43, path, sizeof(path)), 0);
+	assert_string_equal(path, "/other");
+	assert_int_equal(bind_parse_tree(two, 43, path, 3), -ENAMETOOLONG);
+	assert_int_equal(bind_parse_tree(two, 44, path, sizeof(path)), -ENOENT);
+	assert_int_equal(bind_parse_tree(two, 45, path, sizeof(path)), -ENOENT);
+}
+
 /* -- where a view may be mounted ------------------------------------------------------------------------------------
  */
 
@@ -111,7 +128,7 @@ static void test_no_link_leads_to_where_it_is_mounted_ELOOP(void **state)
 	assert_refused("link", -ELOOP, "realpath");
 	assert_refused("link/", -ELOOP, "realpath");
 	assert_refused("link/in", -ELOOP, "realpath");
-	assert_refused("nothing", -ENOENT, "mkdir");
+	assert_refused("nothing", -ENOENT, "does not exist");
 	assert_refused("file", -ENOTDIR, "no directory");
 	snprintf(path, sizeof(path), "%s/real/in/", dir);
 	fd = bind_open(path, &e);
@@ -213,6 +230,10 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	snprintf(path, sizeof(path), "%s/views/v/tree/run", mount_dir);
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", path), -EINVAL);
 	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", dir), -ENOTEMPTY);
+	put_file(root, "views/v/status", "expired\n");
+	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", at), -ESTALE);
+	assert_non_null(strstr(e.msg, "add --ttl"));
+	put_file(root, "views/v/status", "active\n");
 	assert_false(is_mounted());
 	assert_file(root, "views/v/ttl", "none\n");
 
@@ -239,6 +260,13 @@ static void test_a_view_is_mounted_and_taken_away(void **state)
 	assert_false(is_mounted());
 	assert_int_equal(RUN(&e, NULL, "umount", "--keep", at), -EINVAL);
 	assert_non_null(strstr(e.msg, "nothing is mounted"));
+
+	/* Only who mounts is told to make the directory. */
+	snprintf(path, sizeof(path), "%s/nothing", dir);
+	assert_int_equal(RUN(&e, NULL, "umount", "--keep", path), -ENOENT);
+	assert_null(strstr(e.msg, "mkdir"));
+	assert_int_equal(RUN(&e, NULL, "mount", "--mount", mount_dir, "--name", "v", path), -ENOENT);
+	assert_non_null(strstr(e.msg, "mkdir"));
 }
 
 static void test_a_later_view_of_the_name_stays(void **state)
@@ -286,14 +314,31 @@ static void test_what_fails_leaves_no_view(void **state)
 	assert_false(is_mounted());
 }
 
+/* -- what is root's ------------------------------------------------------------------------------------------------ */
+
+static void test_who_is_not_root_is_told_a_command_that_is_there(void **state)
+{
+	struct err e = { 0 };
+	uid_t uid = geteuid();
+
+	(void)state;
+	if (uid == 0)
+		assert_int_equal(seteuid(65534), 0);
+	assert_int_equal(RUN(&e, NULL, "profile", "build", "tiny"), -EPERM);
+	assert_int_equal(seteuid(uid), 0);
+	assert_non_null(strstr(e.msg, "sudo crucible profile build tiny"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_view_is_found_by_its_mount),
+		cmocka_unit_test(test_the_tree_of_a_view_is_found),
 		cmocka_unit_test_setup_teardown(test_no_link_leads_to_where_it_is_mounted_ELOOP, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_view_is_mounted_and_taken_away, enter, leave),
 		cmocka_unit_test_setup_teardown(test_a_later_view_of_the_name_stays, enter, leave),
 		cmocka_unit_test_setup_teardown(test_what_fails_leaves_no_view, enter, leave),
+		cmocka_unit_test(test_who_is_not_root_is_told_a_command_that_is_there),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,8 +218,8 @@ static int set_value(struct args *a, enum opt_id id, const char *value, struct e
 	case OPT_SECONDS:
 		if (args_seconds(value, &a->number[id]) < 0)
 			return err_set(e, -EINVAL,
-				       "--%s: \"%s\" is not a time above zero; write 90, 1.5, 90s, 5m or 2h", o->name,
-				       value);
+				       "--%s: \"%s\" is not a time above zero; write 90, 1.5, 90s, 5m, 2h or 7d",
+				       o->name, value);
 		break;
 	}
 	a->given[id] = true;

@@ -27,7 +27,7 @@ int bind_open(const char *path, struct err *e)
 		return fd;
 	switch (errno) {
 	case ENOENT:
-		return err_set(e, -ENOENT, "%s does not exist; make it: mkdir %s", path, path);
+		return err_set(e, -ENOENT, "%s does not exist", path);
 	case ENOTDIR:
 		return err_set(e, -ENOTDIR, "%s is no directory", path);
 	case ELOOP:
@@ -108,21 +108,56 @@ static int parse_root(char *path, char ret_view[SBX_ID_MAX + 1])
 	return 0;
 }
 
+enum { LINE_ID, LINE_PARENT, LINE_DEVICE, LINE_ROOT, LINE_AT, LINE_FIELDS };
+
+/* The fields of @line, in place. */
+static bool parse_line(char *line, char *ret[LINE_FIELDS])
+{
+	size_t n = 0;
+
+	while (n < LINE_FIELDS && (ret[n] = strsep(&line, " ")))
+		n++;
+	return n == LINE_FIELDS;
+}
+
+/* The fields of the mount @id in @text, which is cut up there. */
+static int find_line(char *text, uint64_t id, char *ret[LINE_FIELDS])
+{
+	char *rest;
+
+	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if (parse_line(line, ret) && strtoull(ret[LINE_ID], NULL, 10) == id)
+			return 0;
+	}
+	return -ENOENT;
+}
+
 int bind_parse(const char *mountinfo, uint64_t id, char ret_view[SBX_ID_MAX + 1])
 {
 	AUTO_FREE char *text = strdup(mountinfo);
-	char *line, *rest;
+	char *fields[LINE_FIELDS];
+	int r = text ? find_line(text, id, fields) : -ENOMEM;
 
-	if (!text)
+	return r < 0 ? r : parse_root(fields[LINE_ROOT], ret_view);
+}
+
+int bind_parse_tree(const char *mountinfo, uint64_t id, char *out, size_t cap)
+{
+	AUTO_FREE char *text = strdup(mountinfo);
+	AUTO_FREE char *all = NULL;
+	char *view[LINE_FIELDS], *fields[LINE_FIELDS], *rest;
+	int r = text ? find_line(text, id, view) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	all = strdup(mountinfo);
+	if (!all)
 		return -ENOMEM;
-	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		char *fields[4], *more = line; /* its number, its parent's, the device's, the root of what is mounted */
-		size_t n = 0;
-
-		while (n < ARRAY_LEN(fields) && (fields[n] = strsep(&more, " ")))
-			n++;
-		if (n == ARRAY_LEN(fields) && strtoull(fields[0], NULL, 10) == id)
-			return parse_root(fields[3], ret_view);
+	for (char *line = strtok_r(all, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if (!parse_line(line, fields) || strcmp(fields[LINE_DEVICE], view[LINE_DEVICE]) != 0 ||
+		    strcmp(fields[LINE_ROOT], "/") != 0 || strchr(fields[LINE_AT], '\\'))
+			continue;
+		return (size_t)snprintf(out, cap, "%s", fields[LINE_AT]) < cap ? 0 : -ENAMETOOLONG;
 	}
 	return -ENOENT;
 }
@@ -166,6 +201,8 @@ int bind_find(int dir, const char *path, int root, struct bind *ret, struct err 
 	r = bind_parse(mountinfo, here.stx_mnt_id, b.view);
 	if (r < 0)
 		return err_set(e, -EINVAL, "%s: what is mounted there is no view", path);
+	if (bind_parse_tree(mountinfo, here.stx_mnt_id, b.tree, sizeof(b.tree)) < 0)
+		b.tree[0] = '\0';
 	b.same = root >= 0 && is_same(root, &here, b.view);
 	*ret = b;
 	return 0;

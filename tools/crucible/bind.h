@@ -4,6 +4,7 @@
 #ifndef CRUCIBLE_TOOLS_BIND_H
 #define CRUCIBLE_TOOLS_BIND_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
@@ -26,6 +27,7 @@ int bind_make(int tree, int dir, const char *path, struct err *e);
 struct bind {
 	char view[SBX_ID_MAX + 1];
 	bool same; /* views/@view/tree of the mount asked about is this one, and not a later one of that name */
+	char tree[PATH_MAX]; /* where the whole tree of that daemon is mounted; "" not here */
 };
 /* @root: of the mount to compare with, or -1: not asked. Asks nothing of the daemon whose tree is mounted there, which
  * may be gone. Errors: -EINVAL nothing is mounted exactly there, or no view; those of reading /proc/self/mountinfo. */
@@ -37,5 +39,8 @@ int bind_undo(int dir, const char *path, struct err *e);
 /* The view whose tree is the mount @id, by the text of /proc/PID/mountinfo. -ENOENT no such mount; -EINVAL it shows
  * something else. */
 int bind_parse(const char *mountinfo, uint64_t id, char ret_view[SBX_ID_MAX + 1]);
+/* Where the whole of the file system is mounted that the mount @id shows a part of. A path with blanks, which the text
+ * has escaped, is passed over. -ENOENT none; -ENAMETOOLONG. */
+int bind_parse_tree(const char *mountinfo, uint64_t id, char *out, size_t cap);
 
 #endif

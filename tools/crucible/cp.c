@@ -20,8 +20,8 @@
 
 struct copying {
 	struct sbx sbx;
-	int root; /* of the mount */
-	int fs;	  /* O_PATH of run/<id>/fs */
+	const struct mount *mount;
+	int fs; /* O_PATH of run/<id>/fs */
 	struct cp_operand src, dst;
 	struct pack_count count;
 	struct err *e;
@@ -34,11 +34,14 @@ static const char *guest_name(const struct cp_operand *o)
 
 static int guest_fail(const struct copying *k, const struct cp_operand *o, int code)
 {
-	const char *words = code == -ENOTCONN ? "the guest does not run" : strerror(-code);
-
-	if (code == -EPERM && permits_explain(k->root, POLICY_FILES, k->sbx.id, k->e))
+	if (code == -EPERM && permits_explain(k->mount->fd, POLICY_FILES, k->sbx.id, k->e))
 		return code;
-	return err_set(k->e, code, "%s:/%s: %s", k->sbx.id, o->path, words);
+	if (code == -ENOTCONN)
+		return err_set(k->e, code,
+			       "%s:/%s: the guest does not run; a command starts it again (crucible sandbox exec %s -- "
+			       "true), or: echo start >%s/run/%s/ctl",
+			       k->sbx.id, o->path, k->sbx.id, k->mount->path, k->sbx.id);
+	return err_set(k->e, code, "%s:/%s: %s", k->sbx.id, o->path, strerror(-code));
 }
 
 static int local_fail(const struct copying *k, const char *path, int code)
@@ -240,7 +243,7 @@ static int report(struct cli *c, const struct copying *k)
 
 int cmd_cp(struct cli *c)
 {
-	struct copying k = { .sbx = SBX_NONE, .root = c->mount.fd, .fs = -1, .e = &c->err };
+	struct copying k = { .sbx = SBX_NONE, .mount = &c->mount, .fs = -1, .e = &c->err };
 	int signo = 0, r;
 
 	r = cp_operand_parse(c->args.words[0], &k.src, &c->err);

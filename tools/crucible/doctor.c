@@ -64,12 +64,17 @@ void list_word(char *text, size_t cap, const char *word)
 static void begin(struct doctor *d, struct cli *c)
 {
 	const char *store = c->args.text[OPT_STORE];
+	struct bind view;
 
 	*d = (struct doctor){ .mount.fd = -1, .deep = c->args.given[OPT_DEEP] };
 	if (mount_open(c->args.text[OPT_MOUNT], &d->mount, &d->mount_err) == 0)
 		tree_json(d->mount.fd, "health.json", &d->health, NULL);
 	if (!store && d->health)
 		json_get_str(d->health, "store", &store, NULL);
+	d->view = d->mount_err.code == -ESTALE || mount_is_view(mount_path(c->args.text[OPT_MOUNT]), &view);
+	/* The daemon of a view keeps its store to itself, and it need not be the default. */
+	if (d->view && (!store || !*store))
+		return;
 	snprintf(d->store, sizeof(d->store), "%s", store && *store ? store : STORE_DEFAULT);
 }
 
@@ -94,10 +99,16 @@ static struct json_object *as_json(const struct check *k, const struct finding *
 	return o;
 }
 
-static int conclude(struct cli *c, struct json_object *list, bool can_run)
+/* @unseen: nothing that was looked at is bad, but the daemon's part could not be looked at. */
+static int conclude(struct cli *c, struct json_object *list, bool can_run, bool unseen)
 {
 	struct json_object *o;
 
+	if (!c->json && unseen) {
+		puts("\nWhether sandboxes can run cannot be seen through this view; name the daemon's own mount: "
+		     "--mount DIR");
+		return 1;
+	}
 	if (!c->json) {
 		puts(can_run ? "\nThis host can run sandboxes."
 			     : "\nThis host cannot run sandboxes yet: see the lines marked \"bad\".");
@@ -105,10 +116,10 @@ static int conclude(struct cli *c, struct json_object *list, bool can_run)
 	}
 	o = json_object_new_object();
 	if (o) {
-		json_object_object_add(o, "can_run", json_object_new_boolean(can_run));
+		json_object_object_add(o, "can_run", unseen ? NULL : json_object_new_boolean(can_run));
 		json_object_object_add(o, "checks", json_object_get(list));
 	}
-	return print_json(c, o) ?: !can_run;
+	return print_json(c, o) ?: unseen || !can_run;
 }
 
 int cmd_doctor(struct cli *c)
@@ -136,7 +147,7 @@ int cmd_doctor(struct cli *c)
 		else
 			show(&checks[i], &f);
 	}
-	r = conclude(c, list, can_run);
+	r = conclude(c, list, can_run, can_run && d.mount.fd < 0 && !*d.store);
 	json_object_put(d.health);
 	mount_close(&d.mount);
 	return r;

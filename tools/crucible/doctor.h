@@ -18,7 +18,7 @@ enum level {
 
 struct finding {
 	enum level level;
-	char text[256]; /* one line: what there is */
+	char text[320]; /* one line: what there is */
 	char mend[192]; /* the command that mends it; "" when there is nothing to mend */
 };
 
@@ -26,7 +26,8 @@ struct doctor {
 	struct mount mount;	    /* fd -1: no daemon */
 	struct err mount_err;	    /* then why */
 	struct json_object *health; /* of the daemon, or NULL */
-	char store[PATH_MAX];	    /* of the daemon, --store, or the default */
+	char store[PATH_MAX];	    /* of the daemon, --store, or the default; "": not known through a view */
+	bool view;		    /* the mount is a view's, or was */
 	bool deep;
 };
 

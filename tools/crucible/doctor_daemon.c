@@ -27,9 +27,14 @@ static const char *health_text(const struct doctor *d, const char *key)
 
 void check_daemon(struct doctor *d, struct finding *f)
 {
+	if (d->mount.fd < 0 && d->view) {
+		find(f, LEVEL_WARN, "%s", d->mount_err.msg);
+		return;
+	}
 	if (d->mount.fd < 0) {
 		find(f, LEVEL_INFO, "not running: %s", d->mount_err.msg);
-		mend(f, "as root: crucible daemon");
+		if (d->mount_err.code != -ENOTCONN) /* else it is said already, for this mount */
+			mend(f, "as root: crucible daemon");
 		return;
 	}
 	if (!d->health) {
@@ -49,6 +54,8 @@ void check_store(struct doctor *d, struct finding *f)
 	struct statvfs v;
 	uint64_t bytes;
 
+	if (!*d->store)
+		return;
 	if (statvfs(d->store, &v) < 0) {
 		find(f, errno == ENOENT ? LEVEL_INFO : LEVEL_WARN, "%.180s: %s", d->store,
 		     errno == ENOENT ? "not there yet; the daemon or the first profile makes it" : strerror(errno));
@@ -86,6 +93,8 @@ void check_trial(struct doctor *d, struct finding *f)
 	snprintf(reason, sizeof(reason), "%s", health_text(d, "accel_reason"));
 	if (!*accel)
 		stored_trial(d, accel, sizeof(accel), reason, sizeof(reason));
+	if (!*accel && !*d->store)
+		return;
 	if (!*accel)
 		find(f, LEVEL_INFO, "not tried yet: the daemon boots a guest with KVM once and remembers the outcome");
 	else if (!strcmp(accel, "trying"))
@@ -114,6 +123,8 @@ void check_profiles(struct doctor *d, struct finding *f)
 	char names[NAMES_MAX] = "";
 	AUTO_FD store = -1;
 
+	if (d->mount.fd < 0 && !*d->store)
+		return;
 	if (d->mount.fd < 0)
 		store = open(d->store, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	tree_list(d->mount.fd >= 0 ? d->mount.fd : store, "profiles", add_name, names);
@@ -167,7 +178,9 @@ void check_deep(struct doctor *d, struct finding *f)
 	int r;
 
 	if (d->mount.fd < 0) {
-		find(f, LEVEL_BAD, "no daemon: nothing could be booted");
+		/* Behind a view that has ended there may well be one. */
+		if (!d->view)
+			find(f, LEVEL_BAD, "no daemon: nothing could be booted");
 		return;
 	}
 	r = run_true(d->mount.fd, &e);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
+#include "tools/crucible/bind.h"
 #include "tools/crucible/tree.h"
 
 const char *mount_path(const char *flag)
@@ -17,6 +18,50 @@ const char *mount_path(const char *flag)
 	return path && *path ? path : MOUNT_DEFAULT;
 }
 
+bool mount_is_view(const char *path, struct bind *ret)
+{
+	AUTO_FD fd = open(path, O_PATH | O_CLOEXEC);
+
+	return fd >= 0 && bind_find(fd, path, -1, ret, NULL) == 0;
+}
+
+/* The daemon is gone. A view's mount point is no place for another one. */
+static int explain_dead(const char *path, struct err *e)
+{
+	struct bind b;
+
+	if (mount_is_view(path, &b)) {
+		bool elsewhere = *b.tree && strcmp(b.tree, MOUNT_DEFAULT) != 0;
+
+		return err_set(
+			e, -ENOTCONN,
+			"the daemon of view \"%s\" on %s has ended; as root, start that of the tree again, then: "
+			"crucible umount --keep %s; crucible mount %s%s%s--name %s %s",
+			b.view, path, path, elsewhere ? "--mount " : "", elsewhere ? b.tree : "", elsewhere ? " " : "",
+			b.view, path);
+	}
+	return err_set(e, -ENOTCONN,
+		       "the daemon of %s has ended; start it again, as root: crucible daemon --mount %s (with the same "
+		       "--store, if it had one)",
+		       path, path);
+}
+
+static int explain_ended(const char *path, struct err *e)
+{
+	struct bind b;
+
+	if (mount_is_view(path, &b))
+		return err_set(
+			e, -ESTALE,
+			"view \"%s\" on %s has ended: its time is over, or it was removed; if it is still there, "
+			"root gives it more: echo 2h >%s/views/%s/ttl",
+			b.view, path, *b.tree ? b.tree : MOUNT_DEFAULT, b.view);
+	return err_set(e, -ESTALE,
+		       "the view that is mounted on %s has ended: its time is over, or it was removed; if it is still "
+		       "there, root gives it more: echo 2h >" MOUNT_DEFAULT "/views/NAME/ttl",
+		       path);
+}
+
 static int explain(int code, const char *path, struct err *e)
 {
 	switch (code) {
@@ -25,9 +70,7 @@ static int explain(int code, const char *path, struct err *e)
 			       path, path);
 	case -ENOTCONN:
 	case -ECONNABORTED:
-		return err_set(e, -ENOTCONN,
-			       "the daemon of %s has ended; start it again, as root: crucible daemon --mount %s", path,
-			       path);
+		return explain_dead(path, e);
 	case -EMEDIUMTYPE:
 		return err_set(
 			e, code,
@@ -35,11 +78,7 @@ static int explain(int code, const char *path, struct err *e)
 			"--mount DIR, or CRUCIBLE_MOUNT)",
 			path, path);
 	case -ESTALE:
-		return err_set(
-			e, code,
-			"the view that is mounted on %s has ended: its time is over, or it was removed; whoever made it "
-			"can give it more (crucible mount --name NAME --ttl TIME, or its file ttl)",
-			path);
+		return explain_ended(path, e);
 	case -EACCES:
 		return err_set(e, code, "%s: you may not enter this directory", path);
 	default:

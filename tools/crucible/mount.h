@@ -3,7 +3,10 @@
 #ifndef CRUCIBLE_TOOLS_MOUNT_H
 #define CRUCIBLE_TOOLS_MOUNT_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
+#include "tools/crucible/bind.h"
 
 #define MOUNT_DEFAULT "/crucible"
 
@@ -20,6 +23,8 @@ const char *mount_path(const char *flag);
  * start the daemon: -ENOENT nothing there, -ENOTDIR, -EACCES, -ENOTCONN its daemon is gone, -EMEDIUMTYPE a directory,
  * but no mount of ours. */
 int mount_open(const char *flag, struct mount *ret, struct err *e);
+/* Is @path the mount of a view? Known without its daemon; as bind_find(). */
+bool mount_is_view(const char *path, struct bind *ret);
 void mount_close(struct mount *m);
 
 #endif

@@ -158,8 +158,13 @@ int cmd_profile_build(struct cli *c)
 	char path[PATH_MAX], store[PATH_MAX], size[24];
 	AUTO_FD out = -1;
 	pid_t pid = -1;
-	int r = libexec_find("crucible-profile", path, sizeof(path), &c->err);
+	int r;
 
+	/* The builder says so too, by its own name, which is in nobody's PATH. */
+	if (geteuid() != 0)
+		return err_set(&c->err, -EPERM, "only root can build a profile: sudo crucible profile build %s",
+			       a->words[0]);
+	r = libexec_find("crucible-profile", path, sizeof(path), &c->err);
 	if (r == 0)
 		r = find_store(c, store, sizeof(store));
 	if (r < 0)

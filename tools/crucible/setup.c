@@ -3,6 +3,7 @@
 #include "tools/crucible/setup.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -31,18 +32,6 @@ static int find_ourselves(struct setup *s, struct err *e)
 		return err_set(e, -errno, "/proc/self/exe: %s", strerror(errno));
 	s->command[n] = '\0';
 	return 0;
-}
-
-/* The program is started with an environment of its own: a mount that is not the default is named. */
-static int make_args(struct setup *s)
-{
-	const char *words[] = { "mcp", "serve", "--mount", s->c->mount.path };
-	size_t n = strcmp(s->c->mount.path, MOUNT_DEFAULT) != 0 ? 4 : 2;
-
-	s->args = json_object_new_array();
-	for (size_t i = 0; s->args && i < n; i++)
-		json_object_array_add(s->args, json_object_new_string(words[i]));
-	return s->args ? 0 : err_set(&s->c->err, -ENOMEM, "no memory");
 }
 
 static int tell(struct setup *s, const struct setup_client *k, const char *path, struct json_object *block,
@@ -143,7 +132,7 @@ static int do_clients(struct setup *s)
 	int r = find_ourselves(s, &s->c->err);
 
 	if (r == 0)
-		r = make_args(s);
+		r = setup_args(s->c->mount.path, &s->args, &s->c->err);
 	for (size_t i = 0; i < nsetup_clients && r == 0; i++) {
 		if (!only || !strcmp(only, setup_clients[i].name))
 			r = do_client(s, &setup_clients[i]);

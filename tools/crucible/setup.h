@@ -23,6 +23,10 @@ extern const size_t nsetup_clients;
 
 /* Where its file is. -ENOENT HOME is not set; -ENAMETOOLONG. */
 int setup_path(const struct setup_client *s, char out[PATH_MAX], struct err *e);
+/* The words behind the program for the mount @mount: ["mcp","serve",...]. The program is started with an environment
+ * and in a directory of its own: a mount that is not the default is named, from the root on. *ret is the caller's.
+ * Errors: -ENOMEM; those of realpath(3). */
+int setup_args(const char *mount, struct json_object **ret, struct err *e);
 /* {SERVERS: {"crucible": {…}}} for the program @command with @args (a list of texts, borrowed). NULL: no memory. */
 struct json_object *setup_block(const struct setup_client *s, const char *command, struct json_object *args);
 /* Merge @block into the file @path: all else in it stays. What was there is kept as PATH.before-crucible, unless that

@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "tools/crucible/fields.h"
+#include "tools/crucible/mount.h"
 
 #define FILE_MAX (4u * 1024 * 1024)
 #define PRETTY	 (JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE)
@@ -38,6 +39,23 @@ int setup_path(const struct setup_client *s, char out[PATH_MAX], struct err *e)
 	else
 		return err_set(e, -ENOENT, "HOME is not set: the file of %s is not known", s->title);
 	return n < PATH_MAX ? 0 : err_set(e, -ENAMETOOLONG, "the path of the file of %s is too long", s->title);
+}
+
+int setup_args(const char *mount, struct json_object **ret, struct err *e)
+{
+	bool named = strcmp(mount, MOUNT_DEFAULT) != 0;
+	AUTO_FREE char *path = named ? realpath(mount, NULL) : NULL;
+	const char *words[] = { "mcp", "serve", "--mount", path };
+	AUTO_JSON *args = json_object_new_array();
+
+	if (named && !path)
+		return err_set(e, -errno, "%s: %s", mount, strerror(errno));
+	for (size_t i = 0; args && i < (named ? ARRAY_LEN(words) : 2); i++)
+		json_object_array_add(args, json_object_new_string(words[i]));
+	if (!args)
+		return err_set(e, -ENOMEM, "no memory");
+	*ret = json_object_get(args);
+	return 0;
 }
 
 struct json_object *setup_block(const struct setup_client *s, const char *command, struct json_object *args)

@@ -11,6 +11,7 @@
 #include "tools/crucible/tree.h"
 
 #define NAME_TRIES 8
+#define ENDED	   "view \"%s\": its time is over; add --ttl TIME, which gives it more"
 
 static int explain(int code, const char *id, struct err *e)
 {
@@ -136,7 +137,13 @@ int view_set_owner(struct view *v, uid_t uid, gid_t gid, struct err *e)
 
 int view_open_tree(struct view *v, struct err *e)
 {
-	int fd = openat(v->dir, "tree", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char status[24];
+	int fd;
+
+	/* The kernel may still know the directory of a view that has ended, and would mount it. */
+	if (tree_word(v->dir, "status", status, sizeof(status)) == 0 && !strcmp(status, "expired"))
+		return err_set(e, -ESTALE, ENDED, v->id);
+	fd = openat(v->dir, "tree", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd >= 0)
 		return fd;
@@ -144,7 +151,7 @@ int view_open_tree(struct view *v, struct err *e)
 		return err_set(e, -ENOENT, "view \"%s\" has no policy yet: write one into views/%s/policy", v->id,
 			       v->id);
 	if (errno == ESTALE)
-		return err_set(e, -ESTALE, "view \"%s\": its time is over; give it more with --ttl", v->id);
+		return err_set(e, -ESTALE, ENDED, v->id);
 	return err_set(e, -errno, "view \"%s\": tree: %s", v->id, strerror(errno));
 }
 

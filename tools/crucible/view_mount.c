@@ -158,6 +158,8 @@ static int read_plan(struct cli *c, struct plan *p)
 		r = read_policy(a->text[OPT_POLICY], &p->policy, &c->err);
 	if (r == 0)
 		r = p->dir = bind_open(p->path, &c->err);
+	if (r == -ENOENT && p->dir == r)
+		err_set(&c->err, r, "%s does not exist; make it: mkdir %s", p->path, p->path);
 	return r < 0 ? r : bind_check(p->dir, p->path, c->mount.fd, &c->err);
 }
 
