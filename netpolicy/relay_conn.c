@@ -30,8 +30,8 @@
 #include "base/fd.h"
 #include "netpolicy/reserve.h"
 
-/* Bytes that wait in a socket to be sent. The kernel sends them on as the target takes them, without us; with 128 KiB it
- * waited for our next turn too often, and a guest had 0.85 of a bridge's throughput, not all of it. */
+/* Bytes that wait in a socket to be sent. The kernel sends them on as the target takes them, without us; with 128 KiB
+ * it waited for our next turn too often, and a guest had 0.85 of a bridge's throughput, not all of it. */
 #define UNSENT_BYTES (512 * 1024)
 /* The kernel lets buffers grow, to megabytes each where the bytes come fast. Only for so many connections of a sandbox
  * at once; those that are opened beyond that have small ones, so that a guest that stops reading all of them does not
