@@ -205,10 +205,11 @@ assert_json "$A" result.structuredContent.sandboxes '[]'
 stop_serving
 
 # -- flags that are none
-for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b'; do
+for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b' \
+	'--default-profile nope' '--net-allow-max *' '--net-allow-max a.test,x..y'; do
 	rc=0
-	# shellcheck disable=SC2086
-	bounded "$CRUCIBLE" mcp serve $words </dev/null >"$DIR/said" 2>"$DIR/err" || rc=$?
+	read -ra flags <<<"$words"
+	bounded "$CRUCIBLE" mcp serve "${flags[@]}" </dev/null >"$DIR/said" 2>"$DIR/err" || rc=$?
 	assert_eq "$rc" 1 "exit code with $words"
 	assert_eq "$(cat "$DIR/said")" "" "standard output with $words"
 	assert_match "$(cat "$DIR/err")" "^crucible: .*${words%% *}"

@@ -196,6 +196,24 @@ static void test_of_flags_and_policy_the_smaller_holds(void **state)
 	guard_fini(&g);
 }
 
+static void test_the_default_profile_is_there(void **state)
+{
+	struct args flags = { .given[OPT_DEFAULT_PROFILE] = true, .text[OPT_DEFAULT_PROFILE] = "nope" };
+	struct err e = { 0 };
+	int root = open(world, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(guard_check_default(&(struct args){ 0 }, root, &e), 0);
+	assert_int_equal(guard_check_default(&flags, root, &e), -ENOENT);
+	assert_non_null(strstr(e.msg, "--default-profile: there is no profile \"nope\""));
+	assert_int_equal(mkdirat(root, "profiles/nope", 0755), 0);
+	assert_int_equal(guard_check_default(&flags, root, &e), 0);
+	assert_int_equal(unlinkat(root, "profiles/nope", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(root, "profiles", AT_REMOVEDIR), 0); /* none are listed: a call will tell */
+	assert_int_equal(guard_check_default(&flags, root, &e), 0);
+	close(root);
+}
+
 /* -- the server ---------------------------------------------------------------------------------------------------- */
 
 #define INITIALIZE "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n"
@@ -314,6 +332,7 @@ int main(void)
 		cmocka_unit_test(test_what_the_policy_says_is_read),
 		cmocka_unit_test(test_a_tool_needs_its_operations),
 		cmocka_unit_test_setup_teardown(test_of_flags_and_policy_the_smaller_holds, enter, leave),
+		cmocka_unit_test_setup_teardown(test_the_default_profile_is_there, enter, leave),
 		cmocka_unit_test_setup_teardown(test_the_first_call_with_a_mount_reads_the_policy, enter, leave),
 		cmocka_unit_test(test_a_wrong_call_without_a_mount_is_told_as_before),
 	};
