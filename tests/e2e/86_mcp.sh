@@ -215,6 +215,15 @@ for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--
 	assert_match "$(cat "$DIR/err")" "^crucible: .*${words%% *}"
 done
 
+# -- what is wrong with arguments begins with their name, and has the way out
+serve
+tool 1 run '{"command":["true"],"env":["A=1","bad"]}'
+assert_json "$A" result.isError true result.content.0.text '=~^env\[1\]: "bad" is not KEY=VALUE'
+tool 2 run '{"command":"echo hi"}'
+assert_json "$A" result.isError true result.content.0.text '=~^command: must be a list: give \["sh","-c",.*code'
+assert_eq "$(ls -A "$RUN")" ""
+stop_serving
+
 # -- denied tools are neither listed nor called
 serve --deny-tools exec
 ask 1 tools/list
