@@ -221,6 +221,10 @@ tool 1 run '{"command":["true"],"env":["A=1","bad"]}'
 assert_json "$A" result.isError true result.content.0.text '=~^env\[1\]: "bad" is not KEY=VALUE'
 tool 2 run '{"command":"echo hi"}'
 assert_json "$A" result.isError true result.content.0.text '=~^command: must be a list: give \["sh","-c",.*code'
+tool 3 run '{"command":["true"],"image":"alpine"}'
+assert_json "$A" result.isError true result.content.0.text '=~^image: this version has no images yet.*list_profiles'
+tool 4 list_images '{}'
+assert_json "$A" result.structuredContent.images '[]'
 assert_eq "$(ls -A "$RUN")" ""
 stop_serving
 

@@ -31,9 +31,10 @@
 #define NET                                                                                                          \
 	"'net_allow':{'type':'array','items':{'type':'string'},'description':'hosts it may reach: name, name:port, " \
 	"*.domain, @pypi; none: no network'}"
-#define ORIGIN            \
-	"'profile':" TEXT \
-	",'image':{'type':'string','description':'OCI reference'},'pull':{'enum':['missing','always','never']}"
+#define ORIGIN                                                                                                       \
+	"'profile':" TEXT                                                                                            \
+	",'image':{'type':'string','description':'OCI reference; this version has none yet, give profile'},'pull':{" \
+	"'enum':['missing','always','never'],'description':'only with image'}"
 #define SIZES "'vcpus':" COUNT ",'memory_mib':" COUNT ",'disk_mib':" COUNT
 #define FILES                                                                                             \
 	"'files':{'type':'array','items':" OBJECT(                                                        \
@@ -139,7 +140,7 @@ const struct tool tools[] = {
 	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_READ, tool_diff },
 	{ "list_profiles", "The root file systems to start from. (ls profiles)", OBJECT("", ""),
 	  GIVES("'profiles':" RECORDS, "'profiles'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_profiles },
-	{ "list_images", "The OCI images that are here. (ls images/tags)", OBJECT("", ""),
+	{ "list_images", "The OCI images that are here; this version has none yet. (ls images/tags)", OBJECT("", ""),
 	  GIVES("'images':" TEXTS, "'images'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_images },
 };
 const size_t ntools = ARRAY_LEN(tools);
