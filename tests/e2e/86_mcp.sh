@@ -205,14 +205,28 @@ assert_json "$A" result.structuredContent.sandboxes '[]'
 stop_serving
 
 # -- flags that are none
-for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b'; do
+for words in -v --frob '--max-fork x' '--deny-tools exce' '--tools nonsense' '--max-timeout 0' '--default-profile a --allow-profiles b' \
+	'--default-profile nope' '--net-allow-max *' '--net-allow-max a.test,x..y'; do
 	rc=0
-	# shellcheck disable=SC2086
-	bounded "$CRUCIBLE" mcp serve $words </dev/null >"$DIR/said" 2>"$DIR/err" || rc=$?
+	read -ra flags <<<"$words"
+	bounded "$CRUCIBLE" mcp serve "${flags[@]}" </dev/null >"$DIR/said" 2>"$DIR/err" || rc=$?
 	assert_eq "$rc" 1 "exit code with $words"
 	assert_eq "$(cat "$DIR/said")" "" "standard output with $words"
 	assert_match "$(cat "$DIR/err")" "^crucible: .*${words%% *}"
 done
+
+# -- what is wrong with arguments begins with their name, and has the way out
+serve
+tool 1 run '{"command":["true"],"env":["A=1","bad"]}'
+assert_json "$A" result.isError true result.content.0.text '=~^env\[1\]: "bad" is not KEY=VALUE'
+tool 2 run '{"command":"echo hi"}'
+assert_json "$A" result.isError true result.content.0.text '=~^command: must be a list: give \["sh","-c",.*code'
+tool 3 run '{"command":["true"],"image":"alpine"}'
+assert_json "$A" result.isError true result.content.0.text '=~^image: this version has no images yet.*list_profiles'
+tool 4 list_images '{}'
+assert_json "$A" result.structuredContent.images '[]'
+assert_eq "$(ls -A "$RUN")" ""
+stop_serving
 
 # -- denied tools are neither listed nor called
 serve --deny-tools exec

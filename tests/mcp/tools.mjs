@@ -97,7 +97,7 @@ await fails('exec', { sandbox_id: 'a', command: ['true', 1] }, /^command\[1\]: m
 await fails('exec', { sandbox_id: 'a', command: ['true'], timeout_s: -1 }, /^timeout_s: must be 0 or more/);
 await fails('exec', { sandbox_id: 'nobody', command: ['true'] }, /no sandbox "nobody"/);
 await fails('exec', { sandbox_id: '../a', command: ['true'] }, /is no name/);
-await fails('run', { command: ['true'], env: ['x'] }, /env: "x" is not KEY=VALUE/);
+await fails('run', { command: ['true'], env: ['x'] }, /env\[0\]: "x" is not KEY=VALUE/);
 await fails('run', { command: ['true'], code: 'true' }, /^command, code/);
 await fails('run', { command: ['true'], profile: 'none-such' }, /none-such/);
 await fails('write_files', { sandbox_id: 'a', files: [{ content: '' }] }, /^files\[0\]\.path: missing/);

@@ -321,6 +321,34 @@ static void test_hosts_below_the_most(void **state)
 	}
 }
 
+static void test_rules_of_the_most_are_those_of_net_allow(void **state)
+{
+	static const struct {
+		const char *most, *words[2]; /* none: good */
+	} cases[] = {
+		{ "", { NULL } },
+		{ " , ", { NULL } },
+		{ "example.org,*.debian.org, api.test:443 @pypi 10.0.0.0/8", { NULL } },
+		{ "*", { "--net-allow-max: rule *: ", "name the hosts" } },
+		{ "a.test,*,b.test,x..y", { "rule *: ", "rule x..y: " } },
+		{ "@nope", { "rule @nope: " } },
+		{ "a.test:0", { "rule a.test:0: " } },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct args flags = { .given[OPT_NET_ALLOW_MAX] = true, .text[OPT_NET_ALLOW_MAX] = cases[i].most };
+		struct err e = { 0 };
+
+		assert_int_equal(guard_check_net_max(&flags, &e), cases[i].words[0] ? -EINVAL : 0);
+		for (size_t k = 0; k < 2 && cases[i].words[k]; k++) {
+			if (!strstr(e.msg, cases[i].words[k]))
+				fail_msg("\"%s\": %s", cases[i].most, e.msg);
+		}
+	}
+	assert_int_equal(guard_check_net_max(&(struct args){ 0 }, NULL), 0);
+}
+
 static void test_origin_is_permitted_or_EPERM(void **state)
 {
 	struct args flags = { .given[OPT_ALLOW_PROFILES] = true, .text[OPT_ALLOW_PROFILES] = "one,two" };
@@ -655,6 +683,7 @@ int main(void)
 		cmocka_unit_test(test_every_tool_has_schemas),
 		cmocka_unit_test(test_the_list_is_small),
 		cmocka_unit_test(test_hosts_below_the_most),
+		cmocka_unit_test(test_rules_of_the_most_are_those_of_net_allow),
 		cmocka_unit_test(test_origin_is_permitted_or_EPERM),
 		cmocka_unit_test(test_times_are_cut),
 		cmocka_unit_test(test_what_is_pending_counts_once),

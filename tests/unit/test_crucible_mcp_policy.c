@@ -196,6 +196,24 @@ static void test_of_flags_and_policy_the_smaller_holds(void **state)
 	guard_fini(&g);
 }
 
+static void test_the_default_profile_is_there(void **state)
+{
+	struct args flags = { .given[OPT_DEFAULT_PROFILE] = true, .text[OPT_DEFAULT_PROFILE] = "nope" };
+	struct err e = { 0 };
+	int root = open(world, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(guard_check_default(&(struct args){ 0 }, root, &e), 0);
+	assert_int_equal(guard_check_default(&flags, root, &e), -ENOENT);
+	assert_non_null(strstr(e.msg, "--default-profile: there is no profile \"nope\""));
+	assert_int_equal(mkdirat(root, "profiles/nope", 0755), 0);
+	assert_int_equal(guard_check_default(&flags, root, &e), 0);
+	assert_int_equal(unlinkat(root, "profiles/nope", AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(root, "profiles", AT_REMOVEDIR), 0); /* none are listed: a call will tell */
+	assert_int_equal(guard_check_default(&flags, root, &e), 0);
+	close(root);
+}
+
 /* -- the server ---------------------------------------------------------------------------------------------------- */
 
 #define INITIALIZE "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n"
@@ -308,13 +326,55 @@ static void test_a_wrong_call_without_a_mount_is_told_as_before(void **state)
 	free(text);
 }
 
+/* "the error begins with the argument's name" and, where there is one, the way out. */
+static void test_what_is_wrong_begins_with_the_argument(void **state)
+{
+	static const struct {
+		const char *call, *words;
+	} cases[] = {
+		{ CALL("2", "create_sandbox", "{\"env\":[\"A=1\",\"bad\"]}"),
+		  "\"text\":\"env[1]: \\\"bad\\\" is not KEY=VALUE" },
+		{ CALL("2", "run", "{\"command\":[\"true\"],\"env\":[\"=x\"]}"),
+		  "\"text\":\"env[0]: \\\"=x\\\" is not KEY=VALUE" },
+		{ CALL("2", "exec", "{\"sandbox_id\":\"a\",\"command\":[\"true\"],\"env\":[\"A=1\",\"B\"]}"),
+		  "\"text\":\"env[1]: " },
+		{ CALL("2", "create_sandbox", "{\"profile\":\"../x\"}"), "\"text\":\"profile: " },
+		{ CALL("2", "create_sandbox", "{\"snapshot\":\"../x\"}"), "\"text\":\"snapshot: " },
+		{ CALL("2", "create_sandbox", "{\"net_allow\":[\"a\\nb\"]}"), "\"text\":\"net_allow: " },
+		{ CALL("2", "create_sandbox", "{\"profile\":\"a\",\"snapshot\":\"b\"}"),
+		  "\"text\":\"profile, image, snapshot: give one of them" },
+		{ CALL("2", "run", "{\"command\":[\"true\"],\"image\":\"alpine\"}"),
+		  "\"text\":\"image: this version has no images yet: give a profile (list_profiles" },
+		{ CALL("2", "run", "{\"command\":\"echo hi\"}"),
+		  "\"text\":\"command: must be a list: give [\\\"sh\\\",\\\"-c\\\",\\\"…\\\"], or code" },
+		{ CALL("2", "exec", "{\"sandbox_id\":\"a\",\"command\":\"x\"}"),
+		  "\"text\":\"command: must be a list: give" },
+		{ CALL("2", "read_file", "{\"command\":\"x\",\"sandbox_id\":\"a\",\"path\":\"/a\"}"),
+		  "\"text\":\"command: there is no such argument" },
+	};
+	struct args none = { 0 };
+
+	(void)state;
+	put_version();
+	put_policy("{\"operations\":[\"create\",\"exec\",\"delete\",\"read\",\"files\",\"fork\",\"network\"]}");
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char *text = serve_calls(cases[i].call, &none, world, 1);
+
+		if (!strstr(text, cases[i].words))
+			fail_msg("%s: %s", cases[i].words, text);
+		free(text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests_of_policy[] = {
 		cmocka_unit_test(test_what_the_policy_says_is_read),
 		cmocka_unit_test(test_a_tool_needs_its_operations),
 		cmocka_unit_test_setup_teardown(test_of_flags_and_policy_the_smaller_holds, enter, leave),
+		cmocka_unit_test_setup_teardown(test_the_default_profile_is_there, enter, leave),
 		cmocka_unit_test_setup_teardown(test_the_first_call_with_a_mount_reads_the_policy, enter, leave),
+		cmocka_unit_test_setup_teardown(test_what_is_wrong_begins_with_the_argument, enter, leave),
 		cmocka_unit_test(test_a_wrong_call_without_a_mount_is_told_as_before),
 	};
 

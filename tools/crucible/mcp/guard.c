@@ -9,7 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/fd.h"
+#include "policy/policy.h"
+#include "tools/crucible/fields.h"
 #include "tools/crucible/tree.h"
 
 int guard_init(struct guard *g, const struct args *flags, struct err *e)
@@ -138,6 +141,85 @@ bool guard_permits_profile(struct guard *g, const char *name)
 	good = good && (!g->policy.profiles || guard_lists(g->policy.profiles, name));
 	pthread_mutex_unlock(&g->lock);
 	return good;
+}
+
+#define NET_FIELD  "net_allow_max: "
+#define FAULTS_MAX 4096 /* more than the words of an error hold */
+
+/* A policy's document with this list alone. NULL: no memory. */
+static struct json_object *net_document(const char *list)
+{
+	struct json_object *o = json_object_new_object(), *rules = json_object_new_array();
+	bool good = o && rules && fields_put(o, "net_allow_max", json_object_get(rules)) == 0;
+
+	for (size_t len; good && *(list += strspn(list, ", \t")); list += len) {
+		struct json_object *rule;
+
+		len = strcspn(list, ", \t");
+		rule = json_object_new_string_len(list, (int)len);
+		good = rule && json_object_array_add(rules, rule) == 0;
+		if (!good)
+			json_object_put(rule);
+	}
+	json_object_put(rules);
+	if (good)
+		return o;
+	json_object_put(o);
+	return NULL;
+}
+
+/* "net_allow_max: this\nnet_allow_max: that\n" as one line. */
+static void tell_faults(char *faults, struct err *e)
+{
+	char *rest = NULL, *line = strtok_r(faults, "\n", &rest);
+
+	err_set(e, -EINVAL, "--net-allow-max: ");
+	for (const char *between = ""; line; line = strtok_r(NULL, "\n", &rest), between = "; ") {
+		struct err old = *e;
+
+		if (!strncmp(line, NET_FIELD, strlen(NET_FIELD)))
+			line += strlen(NET_FIELD);
+		err_set(e, old.code, "%s%s%s", old.msg, between, line);
+	}
+}
+
+int guard_check_net_max(const struct args *flags, struct err *e)
+{
+	AUTO_JSON *o = net_document(flags->text[OPT_NET_ALLOW_MAX] ?: "");
+	const char *text = o ? json_line(o) : NULL;
+	struct policy *p = NULL;
+	struct err words = { 0 };
+	struct buf faults;
+	int r;
+
+	if (!text)
+		return err_set(e, -ENOMEM, "no memory");
+	buf_init(&faults, FAULTS_MAX);
+	/* What the host opens is the daemon's to know: it refuses the rest when a list is written. */
+	r = policy_parse(text, strlen(text), NULL, &p, &faults);
+	policy_unref(p);
+	if (r == -ENOMEM) {
+		err_set(e, r, "no memory");
+	} else if (r < 0) {
+		tell_faults(buf_str(&faults), &words);
+		err_set(e, r, "%s", words.msg);
+	}
+	buf_fini(&faults);
+	return r;
+}
+
+int guard_check_default(const struct args *flags, int root, struct err *e)
+{
+	const char *name = flags->text[OPT_DEFAULT_PROFILE];
+	AUTO_FD profiles = -1;
+
+	if (!flags->given[OPT_DEFAULT_PROFILE])
+		return 0;
+	profiles = openat(root, "profiles", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (profiles < 0 || faccessat(profiles, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+		return 0;
+	return err_set(e, -ENOENT, "--default-profile: there is no profile \"%s\" (crucible profile ls tells what is)",
+		       name);
 }
 
 /* The first permitted one serves where none is named. NULL: the daemon has one that the policy permits. */

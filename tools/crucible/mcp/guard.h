@@ -26,6 +26,13 @@ struct guard {
 int guard_init(struct guard *g, const struct args *flags, struct err *e); /* -ENOMEM */
 void guard_fini(struct guard *g);
 
+/* At the start: is each rule of --net-allow-max one that net/allow takes? Tells of all that are not.
+ * -EINVAL, -EFBIG, -ENOMEM */
+int guard_check_net_max(const struct args *flags, struct err *e);
+/* Has the mount @root the profile of --default-profile? -ENOENT: it lists profiles, and not this one. Where it lists
+ * none, the call that needs it tells. Blocks: no longer than the daemon. */
+int guard_check_default(const struct args *flags, int root, struct err *e);
+
 /* Read the policy of the mount @root; what was known before stays where that fails. Blocks: no longer than the daemon.
  */
 void guard_refresh(struct guard *g, int root);

@@ -50,11 +50,16 @@ static int take_image(struct call *c, char **ret_from)
 	const char *image = call_text(c, "image");
 	struct args *a = &c->cli.args;
 
+	if ((image != NULL) + a->given[OPT_PROFILE] + a->given[OPT_SNAPSHOT] > 1)
+		return err_set(&c->cli.err, -EINVAL, "profile, image, snapshot: give one of them");
 	if (!image) {
 		if (call_text(c, "pull"))
 			return err_set(&c->cli.err, -EINVAL, "pull: only with image");
 		return 0;
 	}
+	if (faccessat(c->cli.mount.fd, "images", F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		return err_set(&c->cli.err, -EOPNOTSUPP,
+			       "image: this version has no images yet: give a profile (list_profiles tells which)");
 	if (asprintf(ret_from, "image:%s", image) < 0) {
 		*ret_from = NULL;
 		return err_set(&c->cli.err, -ENOMEM, "no memory");

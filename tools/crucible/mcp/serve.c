@@ -37,6 +37,8 @@ static int check_flags(struct cli *c)
 
 	if (r == 0)
 		r = check_tools(c, OPT_DENY_TOOLS);
+	if (r == 0)
+		r = guard_check_net_max(a, &c->err);
 	if (r == 0 && a->given[OPT_DEFAULT_PROFILE])
 		r = sbx_id_check(a->text[OPT_DEFAULT_PROFILE], &c->err);
 	if (r < 0)
@@ -66,10 +68,13 @@ int cmd_mcp_serve(struct cli *c)
 	if (r < 0)
 		return r;
 	config.guard = &guard;
-	if (mount_open(config.mount, &c->mount, NULL) == 0)
+	if (mount_open(config.mount, &c->mount, NULL) == 0) {
 		guard_refresh(&guard, c->mount.fd);
+		r = guard_check_default(&c->args, c->mount.fd, &c->err);
+	}
 	mount_close(&c->mount);
-	r = server_run(&config, &c->err);
+	if (r == 0)
+		r = server_run(&config, &c->err);
 	guard_fini(&guard);
 	return r;
 }

@@ -31,9 +31,10 @@
 #define NET                                                                                                          \
 	"'net_allow':{'type':'array','items':{'type':'string'},'description':'hosts it may reach: name, name:port, " \
 	"*.domain, @pypi; none: no network'}"
-#define ORIGIN            \
-	"'profile':" TEXT \
-	",'image':{'type':'string','description':'OCI reference'},'pull':{'enum':['missing','always','never']}"
+#define ORIGIN                                                                                                       \
+	"'profile':" TEXT                                                                                            \
+	",'image':{'type':'string','description':'OCI reference; this version has none yet, give profile'},'pull':{" \
+	"'enum':['missing','always','never'],'description':'only with image'}"
 #define SIZES "'vcpus':" COUNT ",'memory_mib':" COUNT ",'disk_mib':" COUNT
 #define FILES                                                                                             \
 	"'files':{'type':'array','items':" OBJECT(                                                        \
@@ -139,7 +140,7 @@ const struct tool tools[] = {
 	  TOOL_READ_ONLY | TOOL_IDEMPOTENT | TOOL_GUEST_TEXT, POLICY_READ, tool_diff },
 	{ "list_profiles", "The root file systems to start from. (ls profiles)", OBJECT("", ""),
 	  GIVES("'profiles':" RECORDS, "'profiles'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_profiles },
-	{ "list_images", "The OCI images that are here. (ls images/tags)", OBJECT("", ""),
+	{ "list_images", "The OCI images that are here; this version has none yet. (ls images/tags)", OBJECT("", ""),
 	  GIVES("'images':" TEXTS, "'images'"), TOOL_READ_ONLY | TOOL_IDEMPOTENT, 0, tool_list_images },
 };
 const size_t ntools = ARRAY_LEN(tools);
@@ -228,27 +229,28 @@ static int take_command(struct args *a, struct json_object *list)
 	return a->guest ? 0 : -ENOMEM;
 }
 
+static const struct {
+	const char *key;
+	enum opt_id id;
+} flags[] = {
+	{ "name", OPT_NAME },
+	{ "profile", OPT_PROFILE },
+	{ "snapshot", OPT_SNAPSHOT },
+	{ "vcpus", OPT_VCPUS },
+	{ "memory_mib", OPT_MEMORY },
+	{ "disk_mib", OPT_DISK },
+	{ "net_allow", OPT_NET_ALLOW },
+	{ "publish", OPT_PUBLISH },
+	{ "env", OPT_ENV },
+	{ "cwd", OPT_CWD },
+	{ "user", OPT_USER },
+	{ "count", OPT_FORKS },
+	{ "source", OPT_SOURCE },
+};
+
 /* Every argument whose name is that of a flag. The schema has seen to its type. */
 static int take_flags(struct call *c)
 {
-	static const struct {
-		const char *key;
-		enum opt_id id;
-	} flags[] = {
-		{ "name", OPT_NAME },
-		{ "profile", OPT_PROFILE },
-		{ "snapshot", OPT_SNAPSHOT },
-		{ "vcpus", OPT_VCPUS },
-		{ "memory_mib", OPT_MEMORY },
-		{ "disk_mib", OPT_DISK },
-		{ "net_allow", OPT_NET_ALLOW },
-		{ "publish", OPT_PUBLISH },
-		{ "env", OPT_ENV },
-		{ "cwd", OPT_CWD },
-		{ "user", OPT_USER },
-		{ "count", OPT_FORKS },
-		{ "source", OPT_SOURCE },
-	};
 	struct args *a = &c->cli.args;
 	struct json_object *v;
 	int r = 0;
@@ -270,6 +272,35 @@ static int take_flags(struct call *c)
 	if (r == 0 && json_object_object_get_ex(c->in, "command", &v))
 		r = take_command(a, v);
 	return r < 0 ? err_set(&c->cli.err, r, "no memory") : 0;
+}
+
+/* What a subcommand would say of "--net-allow: …" is said of the argument. */
+static void name_argument(struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
+		const char *name = opt_table[flags[i].id].name;
+		size_t len = strlen(name);
+		struct err old = *e;
+
+		if (strncmp(old.msg, "--", 2) != 0 || strncmp(old.msg + 2, name, len) != 0 || old.msg[2 + len] != ':')
+			continue;
+		err_set(e, old.code, "%s%s", flags[i].key, old.msg + 2 + len);
+		return;
+	}
+}
+
+/* A flag is one text, and an argument one of a list: which, only we can say. */
+static int check_env(struct call *c)
+{
+	const struct args_texts *env = &c->cli.args.texts[OPT_ENV];
+
+	for (size_t i = 0; i < env->n; i++) {
+		const char *eq = strchr(env->v[i], '=');
+
+		if (!eq || eq == env->v[i])
+			return err_set(&c->cli.err, -EINVAL, "env[%zu]: \"%s\" is not KEY=VALUE", i, env->v[i]);
+	}
+	return 0;
 }
 
 /* -- one call -------------------------------------------------------------------------------------------------- */
@@ -332,9 +363,15 @@ int call_command(struct call *c, command_fn *fn, const char *key)
 static int check_arguments(struct call *c)
 {
 	AUTO_JSON *schema = schema_parse(c->tool->input);
+	struct json_object *properties;
 
 	if (!schema)
 		return err_set(&c->cli.err, -ENOMEM, "no memory");
+	/* Many begin with a line for a shell. */
+	if (fields_text(c->in, "command") && json_object_object_get_ex(schema, "properties", &properties) &&
+	    json_object_object_get_ex(properties, "command", NULL))
+		return err_set(&c->cli.err, -EINVAL,
+			       "command: must be a list: give [\"sh\",\"-c\",\"…\"], or code with the text");
 	return schema_check(schema, c->in, &c->cli.err);
 }
 
@@ -383,7 +420,11 @@ int tool_call(struct call *c)
 	if (r == 0)
 		r = take_flags(c);
 	if (r == 0)
+		r = check_env(c);
+	if (r == 0)
 		r = judge(c, c->tool->run(c));
+	if (r < 0)
+		name_argument(&c->cli.err);
 	mount_close(&c->cli.mount);
 	free(c->cli.args.guest);
 	args_fini(&c->cli.args);
