@@ -40,20 +40,16 @@ no_daemon_cgroups || fail "a daemon that did not start left a cgroup"
 # -- a store that the daemon makes, and one that it cannot use -----------------------------------------------------------
 
 umask 022
-fresh=$DIR/fresh/store
-mkdir "$DIR/fresh"
-(
-	STORE=$fresh
-	mkdir "$STORE" && chmod 0700 "$STORE"
-	refuse_daemon "its mode is 0700.*chmod o\+x $STORE"
-	chmod 0711 "$STORE"
-	mkdir -p "$STORE/state/events.jsonl" # known only when all is mounted
-	refuse_daemon 'events.jsonl: Is a directory'
-	! is_mounted "$MNT" || fail "a daemon that failed left its mount"
-	rm -r "$STORE"
-)
 kept=$STORE
-STORE=$fresh
+STORE=$DIR/fresh/store
+mkdir -p "$STORE"
+chmod 0700 "$STORE"
+refuse_daemon "its mode is 0700.*chmod o\\+x $STORE"
+chmod 0711 "$STORE"
+mkdir -p "$STORE/state/events.jsonl" # known only when all is mounted
+refuse_daemon 'events.jsonl: Is a directory'
+! is_mounted "$MNT" || fail "a daemon that failed left its mount"
+rm -r "$STORE"
 daemon_command
 (cd / && exec "${COMMAND[@]}" --ready-fd 9 9>"$DIR/said" </dev/null >>"$DAEMON_LOG" 2>&1) &
 DAEMON_PID=$!
