@@ -582,7 +582,15 @@ static void random_name(char *out, unsigned parts)
 	}
 }
 
-static void random_tree(const char *base)
+/* Where the guest is at home: its links lead nowhere else for what it does itself, either. */
+static void enter_guest(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (chroot(guest) < 0 || chdir("/") < 0)
+		_exit(1);
+}
+
+static void fill(void)
 {
 	for (int i = 0; i < 60; i++) {
 		char name[64], target[64];
@@ -593,12 +601,28 @@ static void random_tree(const char *base)
 		if (strstr(name, ".."))
 			continue;
 		if (what < 5)
-			mkdir(at(base, name), 0755);
+			mkdir(at("", name), 0755);
 		else if (what == 9)
-			mknod(at(base, name), S_IFREG | 0644, 0);
-		else if (symlink(rnd(3) ? target : at("", target), at(base, name)) < 0)
+			mknod(at("", name), S_IFREG | 0644, 0);
+		else if (symlink(rnd(3) ? target : at("", target), at("", name)) < 0)
 			continue; /* taken, or nothing to stand in */
 	}
+}
+
+static void random_tree(void)
+{
+	int status = -1;
+	pid_t pid;
+
+	rnd(1); /* another one each time: the child's row ends with it */
+	pid = fork();
+	if (pid == 0) {
+		enter_guest();
+		fill();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
 }
 
 static _Noreturn void keep_renaming(const char *base)
@@ -651,21 +675,23 @@ static void links(bool lying, bool host_renames, bool guest_renames)
 	pid_t pid[2] = { -1, -1 };
 	char cmd[128];
 
-	random_tree(guest);
+	random_tree();
 	if (lying)
 		tell('l');
 	for (int i = 0; i < 2; i++) {
 		if (!(i ? guest_renames : host_renames))
 			continue;
 		pid[i] = fork();
+		if (pid[i] == 0 && i)
+			enter_guest();
 		if (pid[i] == 0)
-			keep_renaming(i ? guest : fs);
+			keep_renaming(i ? "" : fs);
 	}
 	for (int i = 0; i < 10 && !outside; i++) {
 		outside = walk_out(150, &arrived);
 		snprintf(cmd, sizeof(cmd), "rm -rf %s/[a-c] 2>/dev/null", guest);
 		assert_true(system(cmd) >= 0); /* what is renamed meanwhile may stay */
-		random_tree(guest);
+		random_tree();
 	}
 	for (int i = 0; i < 2; i++) {
 		if (pid[i] < 0)
