@@ -528,10 +528,9 @@ int sandbox_snapshot(struct sandbox *s, const char *name, const struct cfs_who *
 		return err_set(e, -EEXIST, "sandbox %s: snapshot %s: exists; choose another name, or rmdir it first",
 			       s->name, name);
 	if (s->status != SBX_READY || !s->link)
-		return err_set(e, -EBUSY,
-			       "sandbox %s: snapshot: it is %s; only a running one can be frozen: echo %s > ctl",
-			       s->name, sandbox_status_name(sandbox_status(s)),
-			       s->status == SBX_PAUSED ? "resume" : "start");
+		return err_set(
+			e, -EBUSY, "sandbox %s: snapshot: it is %s; only a running one can be frozen: echo %s > ctl",
+			s->name, sandbox_status_name(sandbox_status(s)), s->status == SBX_PAUSED ? "resume" : "start");
 	if ((s->template[0] && !s->attached) || relink_in_doubt(r, s)) /* the pager was restarted: see relink.c */
 		return err_set(e, -EBUSY, "sandbox %s: snapshot: the pager is being told of its memory; try again",
 			       s->name);
