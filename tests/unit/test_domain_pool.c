@@ -148,6 +148,7 @@ static void test_while_a_machine_of_the_pool_is_lost(void **state)
 	comes = 1;
 	s = losing(w, p, &j, &early);
 	assert_int_equal(sandbox_fs(s, AG_FS_STATFS, NULL, 0, &root_user, on_fs, &comes, NULL), 0);
+	sandbox_ref(s); /* the batch that it was made in fails, and it goes */
 	assert_int_equal(sandbox_ctl(s, "stop", &root_user, &e), 0);
 	fake_launcher_answer(&w->fake);
 	until(w, !s->down_pending);
@@ -156,6 +157,7 @@ static void test_while_a_machine_of_the_pool_is_lost(void **state)
 	assert_int_equal(sandbox_status(s), SBX_STOPPED);
 	assert_int_equal(fakes.asked[FAKE_BOX][BOX_LOAD], 1);
 	assert_int_equal(job_result(w, j, &e), -EIO);
+	sandbox_unref(s);
 	spin(w);
 
 	comes = 1;
