@@ -2,7 +2,7 @@
 /* The guest's files through a real mount, with the kernel and the tools that people use; the guest is the fake one
  * (fake_guest.h). What only the kernel can show stands here: its walk along links, its page cache, its locks, its
  * signals. Needs root and /dev/fuse; else it is skipped (77). A server process holds the session; bytes on a socket
- * tell it what to do. */
+ * tell it what to do. Its lines are many because all of them need that server and its mount. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
