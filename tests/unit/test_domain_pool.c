@@ -4,6 +4,15 @@
 #include "cruciblefs/domain/revive.h"
 #include "tests/unit/snapshot_fix.h"
 
+/* So many machines wait; those that are taken are not made again. */
+static void pool_of(struct world *w, unsigned n)
+{
+	w->cfg.pool_size = n;
+	pool_fill(w->reg);
+	until(w, pool_ready(w->reg) == n);
+	w->cfg.pool_size = 0;
+}
+
 static void test_machines_of_the_pool(void **state)
 {
 	struct world *w = *state;
@@ -56,10 +65,7 @@ static void loses_one(struct world *w, struct snapshot *p, enum fake_who who, in
 	char id[LAUNCH_UUID_LEN + 1];
 
 	for (unsigned lost = 1; lost <= 2; lost++) {
-		w->cfg.pool_size = 2;
-		pool_fill(w->reg);
-		until(w, pool_ready(w->reg) == 2);
-		w->cfg.pool_size = 0;
+		pool_of(w, 2);
 		memset(fakes.asked, 0, sizeof(fakes.asked));
 		fakes.hold[who][type] = true;
 		assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
@@ -104,10 +110,7 @@ static struct sandbox *losing(struct world *w, struct snapshot *p, struct snapsh
 	struct err e = { 0 };
 
 	*ret_called = 1;
-	w->cfg.pool_size = 1;
-	pool_fill(w->reg);
-	until(w, pool_ready(w->reg) == 1);
-	w->cfg.pool_size = 0;
+	pool_of(w, 1);
 	memset(fakes.asked, 0, sizeof(fakes.asked));
 	fakes.hold[FAKE_BOX][BOX_LOAD] = true;
 	assert_int_equal(snapshot_fork(p, "d", false, &root_user, ret, &e), 0);
@@ -236,10 +239,7 @@ static void test_a_full_disk_with_a_machine_of_the_pool(void **state)
 	struct err e = { 0 };
 
 	no_delays(true);
-	w->cfg.pool_size = 1;
-	pool_fill(w->reg);
-	until(w, pool_ready(w->reg) == 1);
-	w->cfg.pool_size = 0;
+	pool_of(w, 1);
 	memset(fakes.asked, 0, sizeof(fakes.asked));
 	fakes.refuse[FAKE_PAGER][PAGER_DISK_CREATE] = -ENOSPC;
 	assert_int_equal(snapshot_fork(p, "d", false, &root_user, &j, &e), 0);
