@@ -175,7 +175,7 @@ demo: all ## run a Python command in a virtual machine, through files, and show 
 
 .PHONY: check-nested
 check-nested: all $(B)/unit/test_engine ## the main path under KVM, and engines that are forked, in a machine inside a machine (root; minutes)
-	$(Q)tests/nested/run.sh $(B) path 19 2
+	$(Q)tests/nested/run.sh $(B) path 19 1
 
 .PHONY: check-nested-forks
 check-nested-forks: all $(B)/unit/test_engine ## the same and forks of the real tree there, on a quiet host (docs/OPEN.md 11a)
