@@ -7,7 +7,7 @@ agentproto_SRCS := agent/proto.c
 # All of the agent but its main file: for the program, its unit tests and its fuzz targets.
 LIBS += agentcore
 agentcore_SRCS := $(addprefix agent/,guest.c conn.c limits.c users.c paths.c files.c files_name.c files_io.c request.c \
-	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c exec_epoch.c freeze.c list.c record.c identity.c syncer.c reap.c session.c shutdown.c \
+	pty.c stream.c child.c import.c fsserver.c exec.c exec_start.c exec_epoch.c freeze.c list.c record.c identity.c syncer.c spare.c reap.c session.c shutdown.c \
 	mounts.c devices.c net.c netreset.c)
 agentcore_PKGS := libnl-3.0
 

@@ -40,6 +40,8 @@ static const struct bounds {
 	[AG_TRIM] = { 0, 0 },
 	[AG_NET] = { 2, AG_PAYLOAD_MAX },
 	[AG_NET_UP] = { 8, AG_PAYLOAD_MAX },
+	[AG_SPARE] = { 0, 0 },
+	[AG_SPARE_IS] = { 12, 12 },
 };
 static_assert(ARRAY_LEN(payload_bounds) == AG_TYPE_COUNT, "a type without bounds");
 

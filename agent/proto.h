@@ -32,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define AG_VERSION	   3u /* the host offers [min,max], the agent answers the one it takes or ends with AG_BYE */
+#define AG_VERSION	   4u /* the host offers [min,max], the agent answers the one it takes or ends with AG_BYE */
 #define AG_HEADER_LEN	   16u
 #define AG_PAYLOAD_MAX	   (64u * 1024u)
 #define AG_WINDOW	   (256u * 1024u) /* bytes of credit of a fresh stream, each of stdin, stdout, stderr, script */
@@ -135,6 +135,10 @@ enum ag_type {
 	 * with the same id. Once it is up, it stays so: what it may reach is the host's to decide. */
 	AG_NET,
 	AG_NET_UP, /* agent, control: {i32 0 or -errno, str words} */
+	/* host, control: stream = request id: how much memory can be taken away without anybody missing it? Answered by
+	 * SPARE_IS with the same id. */
+	AG_SPARE,
+	AG_SPARE_IS, /* agent, control: {i32 0 or -errno, u64 bytes: free beyond what the kernel keeps for itself} */
 	AG_TYPE_COUNT,
 };
 

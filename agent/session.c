@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 #include "agent/identity.h"
 #include "agent/net.h"
+#include "agent/spare.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/wire.h"
@@ -177,6 +178,19 @@ static void on_give_up(void *arg)
 	conn_retry(a->conn, CONN_BULK);
 }
 
+static int take_spare(struct agent *a, const struct ag_frame *f)
+{
+	uint64_t bytes = 0;
+	struct buf out;
+	int r = spare_memory(&a->guest, &bytes);
+
+	buf_init(&out, 16);
+	if (wire_put_u32(&out, (uint32_t)r) == 0 && wire_put_u64(&out, bytes) == 0)
+		conn_send(a->conn, CONN_CONTROL, AG_SPARE_IS, 0, f->stream, out.data, out.len);
+	buf_fini(&out);
+	return 0;
+}
+
 /* The first list of a guest that runs: answered when its card is up. */
 static int take_net(struct agent *a, const struct ag_frame *f)
 {
@@ -235,6 +249,8 @@ static int on_control(struct agent *a, const struct ag_frame *f)
 		return syncer_request(a->syncer, f->stream, f->type == AG_TRIM);
 	case AG_NET:
 		return take_net(a, f);
+	case AG_SPARE:
+		return take_spare(a, f);
 	case AG_FREEZE:
 		wire_rd_init(&r, f->payload, f->len);
 		return freeze_begin(a, wire_u32(&r));

@@ -11,8 +11,8 @@
  *   CONNECTING  none                          -> RUNNING (cold boot) or INCOMING (generic) when the monitor answered
  *                                                (event ENGINE_EV_UP), GONE
  *   INCOMING    assign_disk, load, quit       -> PAUSED after load, GONE
- *   RUNNING     pause, quit                   -> PAUSED, GONE
- *   PAUSED      resume, save, quit            -> RUNNING, GONE
+ *   RUNNING     pause, balloon, quit          -> PAUSED, GONE
+ *   PAUSED      resume, save, balloon, quit   -> RUNNING, GONE
  *   GONE        free                          (event ENGINE_EV_GONE was sent)                                     */
 #ifndef CRUCIBLE_VMM_ENGINE_H
 #define CRUCIBLE_VMM_ENGINE_H
@@ -133,6 +133,11 @@ struct engine_ops {
 	/* INCOMING only, after the memory was put in place (preload.h): device state from @fd (borrowed until @fn).
 	 * PAUSED then, whatever the machine was when it was saved. */
 	int (*load)(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
+	/* The guest gives free memory up until @bytes are left to it (a multiple of 4096; all that it has: it gets all
+	 * back). What was given up is no longer the machine's own and shows its template, or zeros. RUNNING, or PAUSED,
+	 * where it waits for the guest; beside any other call, one at a time. @fn: 0 it is there; -ETIMEDOUT it is not,
+	 * and goes on towards it; -EIO the engine refused. Returns -EINVAL, -EBUSY, -EPIPE, -ENOMEM. */
+	int (*balloon)(struct engine *g, uint64_t bytes, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills
 	 * the cgroup. */
 	int (*quit)(struct engine *g);

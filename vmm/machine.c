@@ -310,6 +310,8 @@ int machine_command(const struct engine_machine *m, struct engine_command *ret, 
 	if (m->disk || !m->kernel)
 		add_disk(&a, m);
 	add_net(&a, m);
+	/* deflate-on-oom: what it is asked to give up before a snapshot comes back sooner than a command is killed. */
+	opt(&a, "-device", "virtio-balloon-device,id=balloon,deflate-on-oom=on");
 	if (a.full)
 		return err_set(e, -EINVAL, "machine: the command line does not fit");
 	ret->argv[ret->argc] = NULL;

@@ -228,6 +228,7 @@ static struct engine *engine_free(struct engine *g)
 	if (!g || g->freed)
 		return NULL;
 	loop_del(g->loop, &g->poll);
+	loop_del(g->loop, &g->balloon.poll);
 	g->qmp = qmp_free(g->qmp);
 	qemu_enter(g);
 	g->freed = true;
@@ -266,6 +267,7 @@ const struct engine_ops engine_qemu = {
 	.save = qemu_save,
 	.assign_disk = qemu_assign_disk,
 	.load = qemu_load,
+	.balloon = qemu_balloon,
 	.quit = engine_quit,
 	.free = engine_free,
 };

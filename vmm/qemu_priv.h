@@ -24,6 +24,12 @@ struct engine {
 	int state_fd;		      /* of save and load; borrowed until the op ends */
 	char export_name[80];	      /* of assign_disk */
 	loop_id poll;
+	struct {		    /* qemu_balloon.c */
+		engine_done_fn *fn; /* NULL: none is under way */
+		void *arg;
+		uint64_t target, deadline_ns;
+		loop_id poll;
+	} balloon;
 	unsigned int busy; /* frames of ours on the stack */
 	bool freed;
 };
@@ -41,5 +47,6 @@ void qemu_leave(struct engine *g);
 int qemu_save(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 int qemu_assign_disk(struct engine *g, const char *export_name, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 int qemu_load(struct engine *g, int fd, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
+int qemu_balloon(struct engine *g, uint64_t bytes, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 
 #endif

@@ -4,6 +4,7 @@
  * Taking a snapshot of a machine that runs. Steps, each waiting for the answer to the one before:
  *   KNOW     a machine that booted cold: the box hands over its mem and pagemap, the pager gets them
  *   BEGIN    the pager makes an empty template
+ *   RECLAIM  the box: memory that the guest has freed is given back, so that it is not copied; it may fail
  *   FREEZE   the box: commands frozen, machine paused, device state written        | the pause
  *   CAPTURE  the pager: pages written since the mapping was made -> template, disk |
  *   MEMORY   the box: RAM becomes a private mapping of that template (re-base)     |
@@ -34,13 +35,14 @@
  * commands that stand already, and those only when one cannot be frozen at all. */
 #define FREEZE_MS 5000u
 
-enum step { KNOW, KNOWN, BEGIN, FREEZE, CAPTURE, MEMORY, ATTACH, THAW, UNDO };
+enum step { KNOW, KNOWN, BEGIN, RECLAIM, FREEZE, CAPTURE, MEMORY, ATTACH, THAW, UNDO };
 
 /* For people: what it was at when it failed. */
 static const char *const step_words[] = {
 	[KNOW] = "looking at its memory",
 	[KNOWN] = "telling the pager of its memory",
 	[BEGIN] = "making a template",
+	[RECLAIM] = "giving free memory back",
 	[FREEZE] = "freezing it",
 	[CAPTURE] = "copying what it wrote",
 	[MEMORY] = "putting the template in place",
@@ -249,6 +251,8 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		code = -ENOTCONN;
 		words = "the machine is gone";
 	}
+	if (step == RECLAIM && s->link)
+		code = 0; /* what speaks against a snapshot, FREEZE says */
 	if (code < 0) {
 		if (step == ATTACH)
 			not_attached(s, code, words);
@@ -271,6 +275,8 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		code = m->nfds < 1 ? -EBADMSG : 0;
 		if (!code)
 			c->p->template_fd = take_fd(&m->fds[0]);
+		break;
+	case RECLAIM:
 		break;
 	case FREEZE:
 		c->frozen = true;
@@ -344,6 +350,10 @@ static void run(struct capture *c, enum step step)
 		ask_u64(&a, ram_bytes(c));
 		ask_str(&a, s->template);
 		code = ask_pager(s->reg, PAGER_CAPTURE_BEGIN, &a, on_step, c);
+		break;
+	case RECLAIM:
+		ask_u64(&a, ram_bytes(c));
+		code = ask_box(s->link, BOX_RECLAIM, &a, on_step, c);
 		break;
 	case FREEZE:
 		ask_u32(&a, FREEZE_MS);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this works
  *
- * A machine is paused; its own pages (scan.c) are read from its memory by threads into locked buffers and pwritten into
- * the new template, in runs. Pages of zeros are not written where the parent shows zeros too (there they are no news),
- * and elsewhere they become holes that are known to be zeros. The threads have bits of their own; the loop takes them
- * over when it is done, so that nobody sees half a capture. On any failure the template is punched empty, and the
- * machine goes on as before.
+ * A machine is paused; its own pages (base/pagemap.h) are read from its memory by threads into locked buffers and
+ * pwritten into the new template, in runs. Pages of zeros are not written where the parent shows zeros too (there they
+ * are no news), and elsewhere they become holes that are known to be zeros. The threads have bits of their own; the
+ * loop takes them over when it is done, so that nobody sees half a capture. On any failure the template is punched
+ * empty, and the machine goes on as before.
  *
  * The memory is cut into chunks; each of the parts takes the next one until none is left, so that a core that is free
  * helps (the machine's own is, it is paused). A part whose thread has not begun when another has found nothing left is
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/pagemap.h"
 #include "snapstore/pager/bits.h"
 #include "snapstore/pager/core.h"
 
@@ -154,7 +155,7 @@ static void part_run(struct pool_job *job)
 		if (p->chunk >= c->npages)
 			break;
 		n = c->npages - p->chunk < CHUNK_PAGES ? c->npages - p->chunk : CHUNK_PAGES;
-		p->code = pg_scan_own(c->pagemap, c->base + (uint64_t)p->chunk * SNAP_PAGE_BYTES,
+		p->code = pagemap_own(c->pagemap, c->base + (uint64_t)p->chunk * SNAP_PAGE_BYTES,
 				      (uint64_t)n * SNAP_PAGE_BYTES, c->scan, on_run, p, &p->e);
 	}
 	if (p->code < 0)

@@ -247,7 +247,7 @@ void pg_fault_unstall(struct pager *p); /* a slot became free */
 void pg_wake(struct pg_machine *m, uint32_t first, uint32_t n);
 int pg_zero(struct pg_machine *m, uint32_t first, uint32_t n); /* give it the zero page; 0 or -errno */
 
-/* -- capture.c, scan.c -------------------------------------------------------------------------------------- */
+/* -- capture.c ---------------------------------------------------------------------------------------------- */
 struct pg_capture_result {
 	uint64_t pages, ns;
 };
@@ -255,12 +255,6 @@ typedef void pg_capture_fn(void *arg, const struct pg_capture_result *r, int cod
 /* Copy the own pages of @m into @t (PG_BEGUN), in a thread, then @fn from the loop: with PG_FILLING, for the caller to
  * make it PG_CAPTURED; on failure it is empty and PG_BEGUN again. -EBUSY, -ENOMEM. */
 int pg_capture(struct pg_machine *m, struct pg_template *t, pg_capture_fn *fn, void *arg, struct err *e);
-typedef int pg_run_fn(void *arg, uint32_t first, uint32_t n, struct err *e);
-/* Runs of pages of [base, base+bytes) that are the process's own (anonymous, not the zero page), in order. @call false:
- * without PAGEMAP_SCAN. Thread: any. */
-int pg_scan_own(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e);
-/* Runs that are mapped at all: what it has touched. */
-int pg_scan_mapped(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e);
 
 /* -- workset.c ---------------------------------------------------------------------------------------------- */
 void pg_workset_touch(struct pg_machine *m, uint32_t page);

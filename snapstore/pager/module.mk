@@ -2,7 +2,7 @@
 
 # All of the pager but its main file: for the program, its unit tests and its fuzz target.
 LIBS += pagercore
-pagercore_SRCS := $(addprefix snapstore/pager/,bits.c message.c template.c look.c fill.c ahead.c fault.c machine.c scan.c \
+pagercore_SRCS := $(addprefix snapstore/pager/,bits.c message.c template.c look.c fill.c ahead.c fault.c machine.c \
 	capture.c workset.c evict.c stat.c client.c request.c request_wait.c \
 	request_memory.c request_capture.c request_adopt.c disks.c core.c)
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/pagemap.h"
 #include "snapstore/pager/bits.h"
 #include "snapstore/pager/core.h"
 
@@ -49,7 +50,7 @@ static void look_at_tables(void *arg)
 	struct pg_machine *m = arg;
 	struct pg_template *t = m->t;
 	uint32_t n = t->pages - m->record_at < STEP_PAGES ? t->pages - m->record_at : STEP_PAGES;
-	int r = pg_scan_mapped(m->pagemap, m->base + (uint64_t)m->record_at * SNAP_PAGE_BYTES,
+	int r = pagemap_mapped(m->pagemap, m->base + (uint64_t)m->record_at * SNAP_PAGE_BYTES,
 			       (uint64_t)n * SNAP_PAGE_BYTES, m->p->params.scan, on_mapped, m, NULL);
 
 	m->record_timer = 0;

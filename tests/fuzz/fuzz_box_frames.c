@@ -165,7 +165,7 @@ static void begin(struct fix *f)
 							.on_end = on_end,
 							.on_stdin_credit = on_credit };
 	struct guest_identity id = { .hostname = "a", .instance = "u" };
-	static const char hello[] = "{\"version\":3,\"agent\":\"0\",\"unenforced\":[\"x\"]}";
+	static const char hello[] = "{\"version\":4,\"agent\":\"0\",\"unenforced\":[\"x\"]}";
 	char *argv[] = { (char *)"a", NULL };
 	struct guest_exec_req req = { .argv = argv, .name = "n", .live_stdin = true };
 	struct err e = { 0 };

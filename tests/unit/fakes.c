@@ -48,7 +48,7 @@ static const char *const box_words[BOX_REPLY] = {
 	[BOX_CTL] = "CTL",	 [BOX_VM] = "VM",	  [BOX_FS] = "FS",
 	[BOX_SET] = "SET",	 [BOX_MEMORY] = "MEMORY", [BOX_MEMORY_AGAIN] = "MEMORY_AGAIN",
 	[BOX_FREEZE] = "FREEZE", [BOX_THAW] = "THAW",	  [BOX_LOAD] = "LOAD",
-	[BOX_TRIM] = "TRIM",	 [BOX_NET] = "NET",
+	[BOX_TRIM] = "TRIM",	 [BOX_NET] = "NET",	  [BOX_RECLAIM] = "RECLAIM",
 };
 static_assert((int)PAGER_TYPE_COUNT <= (int)FAKE_TYPES && (int)STORE_TYPE_COUNT <= (int)FAKE_TYPES &&
 		      (int)BOX_TYPE_COUNT <= (int)FAKE_TYPES,

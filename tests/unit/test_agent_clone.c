@@ -638,7 +638,7 @@ static void clone_without_freeze(void **state)
 		host_pump(h, 100);
 	snprintf(
 		json, sizeof(json),
-		"{\"version_min\":3,\"version_max\":3,\"epoch\":2,\"wall_ns\":1,\"entropy\":\"%064d\",\"clone\":{\"fork\":"
+		"{\"version_min\":4,\"version_max\":4,\"epoch\":2,\"wall_ns\":1,\"entropy\":\"%064d\",\"clone\":{\"fork\":"
 		"\"" CLONE_FORK "\",\"machine_id\":\"" NEW_ID "\"}}",
 		1);
 	json_object_put(h->hello);

@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/wire.h"
 
 #define PATIENT 10000u /* milliseconds to freeze in: as long as may be asked for */
 
@@ -403,12 +405,36 @@ static void trims_and_syncs_are_answered(void **state)
 	host_thaw(h);
 }
 
+static bool has_spare(struct host *h, void *arg)
+{
+	(void)arg;
+	return h->spares == 1;
+}
+
+static void free_memory_is_told(void **state)
+{
+	struct host *h = *state;
+	struct sysinfo info;
+	struct wire_rd r;
+	uint64_t spare;
+
+	host_send(h, CONTROL, AG_SPARE, 0, 77, NULL, 0);
+	host_until(h, has_spare, NULL);
+	wire_rd_init(&r, h->spare_is, sizeof(h->spare_is));
+	assert_int_equal(wire_u32(&r), 0);
+	spare = wire_u64(&r);
+	assert_int_equal(wire_done(&r), 0);
+	assert_int_equal(sysinfo(&info), 0);
+	assert_in_range(spare, 1, (uint64_t)info.totalram * info.mem_unit - 1);
+}
+
 #define WITH_AGENT(t) cmocka_unit_test_setup_teardown(t, agent_setup, agent_teardown)
 #define WITH_FAKE(t)  cmocka_unit_test_setup_teardown(t, agent_setup_fake_cgroup, agent_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		WITH_AGENT(free_memory_is_told),
 		WITH_AGENT(output_stops_and_goes_on),
 		WITH_AGENT(a_full_pipe_stays_full),
 		WITH_AGENT(background_children_stand),

@@ -232,6 +232,11 @@ static void take_frame(struct host *h, int port, const struct ag_frame *f)
 	case AG_SYNCED:
 		h->synced++;
 		break;
+	case AG_SPARE_IS:
+		assert_int_equal(f->len, sizeof(h->spare_is));
+		memcpy(h->spare_is, f->payload, f->len);
+		h->spares++;
+		break;
 	case AG_BYE:
 		h->bye.len = 0;
 		buf_add(&h->bye, f->payload, f->len);
@@ -428,7 +433,7 @@ static bool has_hello(struct host *h, void *arg)
 void host_hello(struct host *h, uint64_t epoch)
 {
 	char json[128];
-	int n = snprintf(json, sizeof(json), "{\"version_min\":3,\"version_max\":3,\"epoch\":%llu,\"wall_ns\":%llu}",
+	int n = snprintf(json, sizeof(json), "{\"version_min\":4,\"version_max\":4,\"epoch\":%llu,\"wall_ns\":%llu}",
 			 (unsigned long long)epoch, (unsigned long long)wall_ns());
 
 	json_object_put(h->hello);
@@ -474,7 +479,7 @@ void host_thaw(struct host *h)
 void host_clone_send(struct host *h, uint64_t epoch, const char *members)
 {
 	char json[1024];
-	int n = snprintf(json, sizeof(json), "{\"version_min\":3,\"version_max\":3,\"epoch\":%llu,\"wall_ns\":%llu,%s}",
+	int n = snprintf(json, sizeof(json), "{\"version_min\":4,\"version_max\":4,\"epoch\":%llu,\"wall_ns\":%llu,%s}",
 			 (unsigned long long)epoch, (unsigned long long)wall_ns(), members);
 
 	json_object_put(h->hello);

@@ -58,7 +58,8 @@ struct host {
 	size_t nfs;
 	struct json_object *hello;
 	struct buf bye;
-	unsigned pongs, synced;
+	unsigned pongs, synced, spares;
+	uint8_t spare_is[12]; /* the last one's payload */
 	bool pumping;
 	bool stale;	    /* frames of the older epoch may still come on bulk */
 	bool freezing;	    /* FREEZE was sent, and nothing since */

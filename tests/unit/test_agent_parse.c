@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "agent/identity.h"
+#include "agent/spare.h"
 #include "agent/users.h"
 #include "base/fd.h"
 
@@ -255,9 +256,24 @@ static void hello_of_no_fork_EINVAL(void **state)
 	assert_non_null(strstr(e.msg, "clone: parent: at most 255 bytes"));
 }
 
+static void test_watermarks(void **state)
+{
+	char text[] =
+		"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 62\n  pages free     3840\n        boost    0\n"
+		"        min      66\n        low      82\n        high     98\n        spanned  4095\n  pagesets\n"
+		"    cpu: 0\n              count: 7\n              high:  999999\n              batch: 1\n"
+		"Node 0, zone    DMA32\n  pages free     3840\n        high     1000\n        high     x\n";
+	char nothing[] = "";
+
+	(void)state;
+	assert_int_equal(spare_watermarks(text), 1098);
+	assert_int_equal(spare_watermarks(nothing), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_watermarks),
 		cmocka_unit_test(passwd_lines),
 		cmocka_unit_test(passwd_lines_that_are_none),
 		cmocka_unit_test(group_lines),

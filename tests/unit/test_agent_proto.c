@@ -94,6 +94,9 @@ static void frames_that_are_none_EBADMSG(void **state)
 		{ AG_FROZEN, 0, 5 },
 		{ AG_THAW, 0, 4 },
 		{ AG_TRIM, 0, 1 },
+		{ AG_SPARE, 0, 1 },
+		{ AG_SPARE_IS, 0, 11 },
+		{ AG_SPARE_IS, 0, 13 },
 	};
 	uint8_t raw[AG_HEADER_LEN];
 	struct ag_frame f;

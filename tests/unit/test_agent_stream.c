@@ -369,13 +369,13 @@ static void hello_of_another_version_is_refused(void **state)
 	host_send(h, CONTROL, AG_HELLO, 0, 0, hello, strlen(hello));
 	host_send(h, BULK, AG_HELLO, 0, 0, hello, strlen(hello));
 	host_until(h, said_bye, NULL);
-	assert_non_null(strstr(buf_str(&h->bye), "version 3 only"));
+	assert_non_null(strstr(buf_str(&h->bye), "version 4 only"));
 	host_hello(h, 1);
 }
 
 static void hello_needs_both_ports(void **state)
 {
-	static const char first[] = "{\"version_min\":3,\"version_max\":3,\"epoch\":7}";
+	static const char first[] = "{\"version_min\":4,\"version_max\":4,\"epoch\":7}";
 	struct host *h = *state;
 
 	/* A host that died after the first half; the next one begins anew. */

@@ -302,6 +302,12 @@ static void test_load_and_freeze(void **state)
 	assert_int_equal(parse(BOX_TRIM, "", 0, &m), 0);
 	assert_int_equal(parse(BOX_MEMORY_AGAIN, "", 0, &m), 0);
 	assert_int_equal(parse(BOX_TRIM, "x", 1, &m), -EBADMSG);
+	assert_int_equal(parse(BOX_RECLAIM, "\0\0\0\x20\0\0\0\0", 8, &m), 0);
+	assert_int_equal(m.reclaim.bytes, 512u << 20);
+	assert_int_equal(parse(BOX_RECLAIM, "\0\0\0\0\0\0\0\0", 8, &m), -EBADMSG);
+	assert_int_equal(parse(BOX_RECLAIM, "\1\0\0\x20\0\0\0\0", 8, &m), -EBADMSG);
+	assert_int_equal(parse(BOX_RECLAIM, "\0\0\0\0\0\0\0\x20", 8, &m), -EBADMSG);
+	assert_int_equal(parse(BOX_RECLAIM, "\0\0\0\x20", 4, &m), -EBADMSG);
 	buf_fini(&b);
 }
 

@@ -408,7 +408,7 @@ static struct fake_exec *heir(struct rig *r, uint32_t stream)
 
 static void answers_hello(struct rig *r)
 {
-	static const char json[] = "{\"version\":3,\"epoch\":1}";
+	static const char json[] = "{\"version\":4,\"epoch\":1}";
 
 	r->seq[0] = r->seq[1] = 0;
 	agent_frame(r, 0, AG_HELLO, 0, 0, json, strlen(json));
@@ -751,7 +751,7 @@ static void test_inherited(void **state)
 static void test_inherited_prints_at_once(void **state)
 {
 	static const char json[] =
-		"{\"version\":3,\"epoch\":1,\"inherited\":[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]}";
+		"{\"version\":4,\"epoch\":1,\"inherited\":[{\"stream\":5,\"pid\":77,\"name\":\"exec-3\"}]}";
 	struct rig *r = pooled();
 	struct fake_exec *x;
 

@@ -319,6 +319,7 @@ struct rig *rig_new(bool program)
 	char *socket_path;
 
 	r->tuning = tuning;
+	r->mem_base = RIG_MEM_BASE;
 	r->pid = program ? 0 : -1;
 	r->state = -1;
 	r->listener = r->mon = r->console = r->exit_fd = r->mem = -1;

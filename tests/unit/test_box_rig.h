@@ -58,7 +58,7 @@ struct heard { /* a message from the box */
 	size_t nfds;
 };
 
-enum rig_op { OP_PAUSE, OP_RESUME, OP_SAVE, OP_ASSIGN, OP_LOAD, OP_COUNT };
+enum rig_op { OP_PAUSE, OP_RESUME, OP_SAVE, OP_ASSIGN, OP_LOAD, OP_BALLOON, OP_COUNT };
 #define RIG_MEM_BASE  0x7f0000000000ull
 #define RIG_MEM_BYTES (256ull << 20)
 #define RIG_SNAPSHOT  "a1e6e9a0-3c52-4b8e-8a58-0a6f0f3d9c11"
@@ -120,15 +120,20 @@ struct rig {
 	bool frozen;			  /* and nothing but THAW or HELLO may come */
 	bool hello_silent, ping_silent, rehearsal_silent;
 	unsigned int trims, thaws;
+	uint64_t spare;	   /* of its answer to SPARE */
+	int spare_code;	   /* the same */
+	bool spare_silent; /* it does not answer; the same of SYNC: sync_silent */
+	bool sync_silent;
 	const char *inherited; /* of its answer to a HELLO with "clone"; NULL none */
 
 	/* the engine behind engine.h: test_box_rig_engine.c; only with rig_use_fake_engine() */
 	const struct engine_ops *engine_ops;
 	struct engine *engine;
-	bool generic, engine_late; /* late: rig_engine_up() says when */
-	int op_refuse[OP_COUNT];   /* what the call returns */
-	int op_fail[OP_COUNT];	   /* how it ends */
-	bool op_hang[OP_COUNT];	   /* until rig_engine_answers() */
+	bool generic, engine_late;			   /* late: rig_engine_up() says when */
+	int op_refuse[OP_COUNT];			   /* what the call returns */
+	int op_fail[OP_COUNT];				   /* how it ends */
+	bool op_hang[OP_COUNT];				   /* until rig_engine_answers(), rig_balloon_answers() */
+	void (*on_balloon)(struct rig *r, uint64_t bytes); /* the guest is to have @bytes */
 	unsigned int ops[OP_COUNT];
 	char disk[130], loaded[64];
 	struct buf trace; /* what happened, in order: "freeze pause save " … */
@@ -140,6 +145,7 @@ struct rig {
 	int mem_code;
 	unsigned int mem_orders;
 	struct preload_order mem_order;
+	uint64_t mem_base; /* RIG_MEM_BASE */
 	int mem_fds[3], template_fd, state_fd;
 
 	/* the engine's process */
@@ -167,6 +173,7 @@ void rig_use_fake_engine(struct rig *r);
 void rig_engine_up(struct rig *r);
 void rig_engine_says(struct rig *r, enum engine_event ev, const char *detail);
 void rig_engine_answers(struct rig *r); /* what hangs */
+void rig_balloon_answers(struct rig *r);
 bool rig_engine_runs(const struct rig *r);
 void rig_mem_answers(struct rig *r); /* the order that was kept waiting */
 uint32_t rig_request_fd(struct rig *r, enum box_type type, const void *data, size_t len, int fd);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/wire.h"
 
 /* -- the monitor ------------------------------------------------------------------------------- */
 
@@ -356,7 +357,7 @@ static void agent_hello(struct rig *r, const struct ag_frame *f)
 		return;
 	snprintf(
 		json, sizeof(json),
-		"{\"version\":3,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
+		"{\"version\":4,\"epoch\":1,\"agent\":\"0.1.0\",\"kernel\":\"6.1\",\"boot_id\":\"b\",\"page_size\":4096,"
 		"\"shells\":[\"/bin/sh\"],\"unenforced\":[\"pids, of the guest\"]%s%s}",
 		clone && r->inherited ? ",\"inherited\":" : "", clone && r->inherited ? r->inherited : "");
 	r->seq[0] = r->seq[1] = 0;
@@ -386,6 +387,17 @@ static void agent_freeze(struct rig *r)
 	agent_frozen(r, 1, 0);
 }
 
+static void agent_spare(struct rig *r, uint32_t id)
+{
+	struct buf out;
+
+	buf_init(&out, 64);
+	assert_int_equal(wire_put_u32(&out, (uint32_t)r->spare_code), 0);
+	assert_int_equal(wire_put_u64(&out, r->spare), 0);
+	agent_frame(r, 0, AG_SPARE_IS, 0, id, out.data, out.len);
+	buf_fini(&out);
+}
+
 static void agent_heard(struct rig *r, int port, const struct ag_frame *f)
 {
 	if (r->frozen && f->type != AG_HELLO && f->type != AG_THAW)
@@ -413,7 +425,12 @@ static void agent_heard(struct rig *r, int port, const struct ag_frame *f)
 		break;
 	case AG_SYNC:
 		r->syncs++;
-		agent_frame(r, 0, AG_SYNCED, 0, f->stream, NULL, 0);
+		if (!r->sync_silent)
+			agent_frame(r, 0, AG_SYNCED, 0, f->stream, NULL, 0);
+		break;
+	case AG_SPARE:
+		if (!r->spare_silent)
+			agent_spare(r, f->stream);
 		break;
 	case AG_SHUTDOWN:
 		r->shutdowns++;

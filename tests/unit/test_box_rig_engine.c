@@ -28,7 +28,13 @@ struct engine {
 	enum rig_op op; /* under way, if fn */
 	engine_done_fn *fn;
 	void *fn_arg;
-	int fd; /* borrowed */
+	int fd;	 /* borrowed */
+	struct { /* beside them */
+		engine_done_fn *fn;
+		void *arg;
+		uint64_t bytes;
+		loop_id done;
+	} balloon;
 };
 
 static struct rig *rig_of_connect; /* connect() has no argument for it */
@@ -183,6 +189,46 @@ static int fake_load(struct engine *g, int fd, uint32_t ms, engine_done_fn *fn, 
 	return begin(g, OP_LOAD, INCOMING, fd, fn, arg);
 }
 
+static void on_balloon_done(void *arg)
+{
+	struct engine *g = arg;
+	engine_done_fn *fn = g->balloon.fn;
+	int code = g->rig->op_fail[OP_BALLOON];
+	struct err e = { 0 };
+
+	g->balloon.done = 0;
+	g->balloon.fn = NULL;
+	if (code == 0 && g->rig->on_balloon)
+		g->rig->on_balloon(g->rig, g->balloon.bytes);
+	else if (code < 0)
+		err_set(&e, code, "the fake engine would not");
+	fn(g->balloon.arg, code, &e);
+}
+
+static int fake_balloon(struct engine *g, uint64_t bytes, uint32_t ms, engine_done_fn *fn, void *arg)
+{
+	char word[32];
+
+	(void)ms;
+	if (g->rig->op_refuse[OP_BALLOON])
+		return g->rig->op_refuse[OP_BALLOON];
+	if (g->balloon.fn || g->state == INCOMING)
+		return -EBUSY;
+	g->balloon.fn = fn;
+	g->balloon.arg = arg;
+	g->balloon.bytes = bytes;
+	g->rig->ops[OP_BALLOON]++;
+	snprintf(word, sizeof(word), "balloon=%u ", (unsigned int)(bytes >> 20));
+	rig_trace(g->rig, word);
+	return g->rig->op_hang[OP_BALLOON] ? 0 : loop_defer(g->loop, on_balloon_done, g, &g->balloon.done);
+}
+
+void rig_balloon_answers(struct rig *r)
+{
+	assert_non_null(r->engine->balloon.fn);
+	on_balloon_done(r->engine);
+}
+
 static void on_engine_gone(void *arg)
 {
 	struct engine *g = arg;
@@ -205,6 +251,7 @@ static struct engine *fake_free(struct engine *g)
 	loop_del(g->loop, &g->up);
 	loop_del(g->loop, &g->gone);
 	loop_del(g->loop, &g->done);
+	loop_del(g->loop, &g->balloon.done);
 	g->rig->engine = NULL;
 	free(g);
 	return NULL;
@@ -218,6 +265,7 @@ const struct engine_ops fake_engine_ops = {
 	.save = fake_save,
 	.assign_disk = fake_assign,
 	.load = fake_load,
+	.balloon = fake_balloon,
 	.quit = fake_quit,
 	.free = fake_free,
 };
@@ -238,7 +286,7 @@ bool heard_fd_is(const struct heard *h, size_t nth, int fd)
 
 void rig_mem_answers(struct rig *r)
 {
-	struct preload_answer a = { .magic = PRELOAD_MAGIC, .code = r->mem_code, .base = RIG_MEM_BASE };
+	struct preload_answer a = { .magic = PRELOAD_MAGIC, .code = r->mem_code, .base = r->mem_base };
 	int fds[] = { r->mem_fds[0], r->mem_fds[1], r->mem_fds[2] };
 	bool uffd = r->mem_had_template && !r->mem_no_uffd;
 	size_t nfds = r->mem_code < 0 ? 0 : uffd ? 3 : 2;

@@ -97,6 +97,11 @@ enum box_type {
 	/* {u8 on} -> REPLY {}: the first list of a guest that is READY: it gets its network (AG_NET). On 0 nothing is
 	 * done: what it may reach is netd's. -EBUSY not READY; -ENODEV and others, the guest's own, in words. */
 	BOX_NET,
+	/* {u64 bytes of the machine's RAM} before FREEZE: memory that the guest has freed, but that is the machine's
+	 * own still, is given back, when that is worth it: it is not captured then. What was written goes to its disk
+	 * first (AG_SYNC, in a few seconds at most), so that deleted files are free blocks, too. Never fails for want
+	 * of the guest. -> REPLY {u64 bytes given back}. -EBUSY: not READY; -ENOENT: no BOX_MEMORY yet. */
+	BOX_RECLAIM,
 
 	/* -- box -> daemon ---------------------------------------------------------------------- */
 	/* {i32 code (0 or -errno), str words, …} with the request's id */

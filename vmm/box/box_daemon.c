@@ -469,6 +469,9 @@ static void take(struct box *b, uint32_t id, struct box_msg *m, int *fd)
 	case BOX_NET:
 		take_net(b, id, m);
 		break;
+	case BOX_RECLAIM:
+		box_take_reclaim(b, id, m->reclaim.bytes);
+		break;
 	default: /* BOX_FS */
 		take_fs(b, id, m);
 		break;

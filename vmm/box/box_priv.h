@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What box.c (life), box_daemon.c (what the daemon asks for), box_memory.c, box_freeze.c and box_load.c share. */
+/* What box.c (life), box_daemon.c (what the daemon asks for), box_memory.c, box_reclaim.c, box_freeze.c and box_load.c
+ * share. */
 #ifndef CRUCIBLE_VMM_BOX_PRIV_H
 #define CRUCIBLE_VMM_BOX_PRIV_H
 
@@ -40,6 +41,14 @@ struct box_freeze { /* box_freeze.c */
 	char words[256];
 	const char *event; /* thawed by itself, why; told when it is; NULL: not */
 	loop_id timer, away_call;
+};
+
+struct box_reclaim { /* box_reclaim.c */
+	bool running;
+	uint32_t id;
+	unsigned int connection;  /* whose id that is */
+	uint64_t ram, spare, out; /* bytes: of the machine; that the guest can do without; that were asked of it */
+	uint64_t first, own;	  /* pages of the machine's own: at the start, after the last step */
 };
 
 enum box_life {
@@ -105,6 +114,7 @@ struct box {
 	struct box_memory memory;
 	struct box_freeze freeze;
 	struct box_load load;
+	struct box_reclaim reclaim;
 	bool engine_up;
 	struct box_early early[BOX_EARLY_MAX];
 	size_t nearly;
@@ -179,6 +189,8 @@ void box_freeze_memory_done(struct box *b);
 void box_freeze_away(struct box *b);	    /* the daemon went */
 bool box_freeze_takes_pause(struct box *b); /* the machine was paused: was that ours? */
 void box_freeze_fini(struct box *b);
+
+void box_take_reclaim(struct box *b, uint32_t id, uint64_t bytes);
 
 void box_take_load(struct box *b, uint32_t id, const struct box_msg *m, int *fd);
 void box_load_started(struct box *b);

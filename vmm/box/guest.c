@@ -116,6 +116,7 @@ static int take_control(struct guest *g, const struct ag_frame *f)
 		return guest_exec_frame(g, f);
 	case AG_SYNCED:
 	case AG_NET_UP:
+	case AG_SPARE_IS:
 		return guest_call_answer(g, f);
 	default:
 		return -EBADMSG;

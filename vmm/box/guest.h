@@ -82,6 +82,8 @@ int guest_fs(struct guest *g, uint8_t op, const void *data, size_t len, uint32_t
 int guest_sync(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg); /* the same; READY only */
 /* The network of one that has none yet; the same; data: str words. */
 int guest_net(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
+/* How much free memory it can spare; the same; data: u64 bytes. */
+int guest_spare(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
 /* Give unused blocks back, drop caches; the same. */
 int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg);
 

@@ -19,7 +19,7 @@
 struct call {
 	struct call *next;
 	uint32_t id;
-	uint8_t type, op; /* AG_FS_REQ, AG_SYNC, AG_TRIM or AG_NET; op of the first */
+	uint8_t type, op; /* AG_FS_REQ, AG_SYNC, AG_TRIM, AG_NET or AG_SPARE; op of the first */
 	uint32_t timeout_ms;
 	uint64_t deadline_ns;
 	guest_call_fn *fn; /* NULL: overdue, answered already */
@@ -203,6 +203,11 @@ int guest_trim(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *ar
 	return small_call(g, AG_TRIM, NULL, timeout_ms, fn, arg);
 }
 
+int guest_spare(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
+{
+	return small_call(g, AG_SPARE, NULL, timeout_ms, fn, arg);
+}
+
 int guest_net(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg)
 {
 	struct buf json;
@@ -216,16 +221,31 @@ int guest_net(struct guest *g, uint32_t timeout_ms, guest_call_fn *fn, void *arg
 	return r;
 }
 
-/* The answer's code and what follows it: AG_FS_REP and AG_NET_UP begin with it, AG_SYNCED has none. */
+static uint8_t answer_to(uint8_t type)
+{
+	switch (type) {
+	case AG_FS_REQ:
+		return AG_FS_REP;
+	case AG_NET:
+		return AG_NET_UP;
+	case AG_SPARE:
+		return AG_SPARE_IS;
+	default:
+		return AG_SYNCED;
+	}
+}
+
+/* The answer's code and what follows it: all but AG_SYNCED begin with one. */
 static int answer_of(const struct call *c, const struct ag_frame *f, int *ret_code)
 {
 	uint32_t code = 0;
 
-	if (f->type == AG_SYNCED) {
-		*ret_code = 0;
-		return c->type == AG_FS_REQ || c->type == AG_NET ? -EBADMSG : 0;
-	}
-	if (c->type != (f->type == AG_FS_REP ? AG_FS_REQ : AG_NET) || c->op != f->flags || f->len < 4)
+	*ret_code = 0;
+	if (answer_to(c->type) != f->type || c->op != f->flags)
+		return -EBADMSG;
+	if (f->type == AG_SYNCED)
+		return 0;
+	if (f->len < 4)
 		return -EBADMSG;
 	for (int i = 0; i < 4; i++)
 		code |= (uint32_t)f->payload[i] << (8 * i);

@@ -148,6 +148,11 @@ static int parse_wire(const void *data, size_t len, struct box_msg *m)
 		if (word > 1)
 			return -EBADMSG;
 		break;
+	case BOX_RECLAIM:
+		m->reclaim.bytes = wire_u64(&r);
+		if (m->reclaim.bytes == 0 || m->reclaim.bytes % PAGE_BYTES || m->reclaim.bytes > MEMORY_BYTES)
+			return -EBADMSG;
+		break;
 	case BOX_MEMORY_AGAIN:
 	case BOX_THAW:
 	case BOX_TRIM:

@@ -57,6 +57,9 @@ struct box_msg {
 			bool on;
 		} net;
 		struct {
+			uint64_t bytes; /* whole pages */
+		} reclaim;
+		struct {
 			uint32_t ms; /* 1 to BOX_FREEZE_MS_MAX */
 		} freeze;
 		struct {

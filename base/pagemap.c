@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "snapstore/pager/core.h"
+#include "base/pagemap.h"
 
 /* Linux 6.7; our headers may be older. */
 struct region {
@@ -30,7 +30,7 @@ struct scan_arg {
 
 struct run { /* neighbours joined */
 	uint32_t first, n;
-	pg_run_fn *fn;
+	pagemap_run_fn *fn;
 	void *arg;
 };
 
@@ -75,8 +75,8 @@ static int scan_ioctl(int pagemap, uint64_t base, uint64_t bytes, uint64_t witho
 		if (n < 0)
 			return -errno;
 		for (int i = 0; i < n; i++) {
-			int r = run_add(run, (uint32_t)((regions[i].start - base) / SNAP_PAGE_BYTES),
-					(uint32_t)((regions[i].end - regions[i].start) / SNAP_PAGE_BYTES), e);
+			int r = run_add(run, (uint32_t)((regions[i].start - base) / PAGEMAP_PAGE),
+					(uint32_t)((regions[i].end - regions[i].start) / PAGEMAP_PAGE), e);
 
 			if (r < 0)
 				return r;
@@ -91,12 +91,12 @@ static int scan_ioctl(int pagemap, uint64_t base, uint64_t bytes, uint64_t witho
 static int scan_entries(int pagemap, uint64_t base, uint64_t bytes, uint64_t without, struct run *run, struct err *e)
 {
 	uint64_t entries[4096];
-	uint32_t pages = (uint32_t)(bytes / SNAP_PAGE_BYTES), at = 0;
+	uint32_t pages = (uint32_t)(bytes / PAGEMAP_PAGE), at = 0;
 
 	while (at < pages) {
 		uint32_t n = pages - at < ARRAY_LEN(entries) ? pages - at : (uint32_t)ARRAY_LEN(entries);
 		ssize_t got = pread(pagemap, entries, n * sizeof(entries[0]),
-				    (off_t)((base / SNAP_PAGE_BYTES + at) * sizeof(entries[0])));
+				    (off_t)((base / PAGEMAP_PAGE + at) * sizeof(entries[0])));
 
 		if (got <= 0 || got % (ssize_t)sizeof(entries[0]))
 			return err_set(e, got < 0 ? -errno : -ESRCH, "pagemap: %s",
@@ -116,14 +116,14 @@ static int scan_entries(int pagemap, uint64_t base, uint64_t bytes, uint64_t wit
 }
 
 static int scan(int pagemap, uint64_t base, uint64_t bytes, bool call, uint64_t without_call, uint64_t without_entry,
-		pg_run_fn *fn, void *arg, struct err *e)
+		pagemap_run_fn *fn, void *arg, struct err *e)
 {
 	struct run run = { .fn = fn, .arg = arg };
 	uint64_t entry;
 	int r = -ENOTTY;
 
 	/* The call says nothing of a process that is gone: it finds an empty one. */
-	if (pread(pagemap, &entry, sizeof(entry), (off_t)(base / SNAP_PAGE_BYTES * sizeof(entry))) <= 0)
+	if (pread(pagemap, &entry, sizeof(entry), (off_t)(base / PAGEMAP_PAGE * sizeof(entry))) <= 0)
 		return err_set(e, -ESRCH, "pagemap: the process is gone");
 	if (call)
 		r = scan_ioctl(pagemap, base, bytes, without_call, &run, e);
@@ -134,13 +134,27 @@ static int scan(int pagemap, uint64_t base, uint64_t bytes, bool call, uint64_t 
 	return r < 0 ? r : run_end(&run, e);
 }
 
-int pg_scan_own(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e)
+int pagemap_own(int pagemap, uint64_t base, uint64_t bytes, bool call, pagemap_run_fn *fn, void *arg, struct err *e)
 {
 	/* The entries do not tell the zero page: it is copied as any other, and found to be zeros then. */
 	return scan(pagemap, base, bytes, call, SCAN_FILE | SCAN_ZERO_PAGE, ENTRY_FILE, fn, arg, e);
 }
 
-int pg_scan_mapped(int pagemap, uint64_t base, uint64_t bytes, bool call, pg_run_fn *fn, void *arg, struct err *e)
+int pagemap_mapped(int pagemap, uint64_t base, uint64_t bytes, bool call, pagemap_run_fn *fn, void *arg, struct err *e)
 {
 	return scan(pagemap, base, bytes, call, SCAN_ZERO_PAGE, 0, fn, arg, e);
+}
+
+static int count(void *arg, uint32_t first, uint32_t n, struct err *e)
+{
+	(void)first;
+	(void)e;
+	*(uint64_t *)arg += n;
+	return 0;
+}
+
+int pagemap_count_own(int pagemap, uint64_t base, uint64_t bytes, uint64_t *ret, struct err *e)
+{
+	*ret = 0;
+	return pagemap_own(pagemap, base, bytes, true, count, ret, e);
 }
