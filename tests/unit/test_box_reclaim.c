@@ -44,7 +44,7 @@ static struct rig *tuned(uint64_t own, void (*tune)(struct rig *r))
 	r->mem_fds[1] = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	assert_true(r->mem_fds[1] >= 0);
 	r->on_balloon = discard;
-	r->tuning.reclaim_sync_ms = r->tuning.reclaim_step_ms = 30000;
+	r->tuning.reclaim_sync_ms = r->tuning.reclaim_grow_ms = r->tuning.reclaim_answer_ms = 30000;
 	if (tune)
 		tune(r);
 	rig_use_fake_engine(r);
@@ -199,7 +199,7 @@ static void reconnect_soon(struct rig *r)
 
 static void soon(struct rig *r)
 {
-	r->tuning.reclaim_sync_ms = r->tuning.reclaim_step_ms = 20;
+	r->tuning.reclaim_sync_ms = r->tuning.reclaim_answer_ms = 20;
 }
 
 static void test_a_guest_that_is_slow(void **state)
@@ -216,6 +216,23 @@ static void test_a_guest_that_is_slow(void **state)
 	memset(ram, 1, 64 * MIB);
 	assert_int_equal(given_back(r, ask(r)), 0);
 	rig_traced(r, "");
+	end(r);
+}
+
+static void in_no_time(struct rig *r)
+{
+	r->tuning.reclaim_grow_ms = 0;
+}
+
+/* The time is over before the first step, which is not made. */
+static void test_no_step_beyond_its_time(void **state)
+{
+	struct rig *r = tuned(64 * MIB, in_no_time);
+
+	(void)state;
+	r->spare = 32 * MIB;
+	assert_int_equal(given_back(r, ask(r)), 0);
+	rig_traced(r, "balloon=96 ");
 	end(r);
 }
 
@@ -314,11 +331,17 @@ static void test_the_end_in_the_middle(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_freed_memory),	cmocka_unit_test(test_nothing_to_be_had),
-		cmocka_unit_test(test_not_worth_it),	cmocka_unit_test(test_the_rest_was_never_written),
-		cmocka_unit_test(test_what_goes_wrong), cmocka_unit_test(test_a_guest_that_is_slow),
-		cmocka_unit_test(test_refused),		cmocka_unit_test(test_beside_a_freeze),
-		cmocka_unit_test(test_daemon_gone),	cmocka_unit_test(test_the_end_in_the_middle),
+		cmocka_unit_test(test_freed_memory),
+		cmocka_unit_test(test_nothing_to_be_had),
+		cmocka_unit_test(test_not_worth_it),
+		cmocka_unit_test(test_the_rest_was_never_written),
+		cmocka_unit_test(test_what_goes_wrong),
+		cmocka_unit_test(test_a_guest_that_is_slow),
+		cmocka_unit_test(test_no_step_beyond_its_time),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_beside_a_freeze),
+		cmocka_unit_test(test_daemon_gone),
+		cmocka_unit_test(test_the_end_in_the_middle),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

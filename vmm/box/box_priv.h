@@ -48,6 +48,7 @@ struct box_reclaim { /* box_reclaim.c */
 	uint32_t id;
 	unsigned int connection;  /* whose id that is */
 	uint64_t ram, spare, out; /* bytes: of the machine; that the guest can do without; that were asked of it */
+	uint64_t until_ns;	  /* no step beyond */
 	uint64_t first, own;	  /* pages of the machine's own: at the start, after the last step */
 };
 

@@ -61,7 +61,7 @@ static void on_back(void *arg, int code, const struct err *e)
 
 static void give_back(struct box *b)
 {
-	if (b->engine_ops->balloon(b->engine, b->reclaim.ram, b->t.reclaim_step_ms, on_back, b) < 0)
+	if (b->engine_ops->balloon(b->engine, b->reclaim.ram, b->t.reclaim_answer_ms, on_back, b) < 0)
 		over(b);
 }
 
@@ -82,10 +82,11 @@ static void on_out(void *arg, int code, const struct err *e)
 static void grow(struct box *b)
 {
 	struct box_reclaim *c = &b->reclaim;
-	uint64_t out = c->out ? c->out * 2 : FIRST_STEP;
+	uint64_t out = c->out ? c->out * 2 : FIRST_STEP, now = now_ns();
 
 	c->out = out < c->spare ? out : c->spare;
-	if (b->engine_ops->balloon(b->engine, c->ram - c->out, b->t.reclaim_step_ms, on_out, b) < 0)
+	if (now >= c->until_ns || b->engine_ops->balloon(b->engine, c->ram - c->out,
+							 (uint32_t)((c->until_ns - now) / 1000000 + 1), on_out, b) < 0)
 		give_back(b);
 }
 
@@ -97,10 +98,12 @@ static void on_spare(void *arg, int code, const void *data, size_t len)
 
 	wire_rd_init(&r, data, code < 0 ? 0 : len);
 	c->spare = code < 0 ? 0 : wire_u64(&r) / PAGEMAP_PAGE * PAGEMAP_PAGE;
-	if (r.bad || c->spare < WORTH || c->spare >= c->ram || !b->engine || b->state != BOX_READY)
+	if (r.bad || c->spare < WORTH || c->spare >= c->ram || !b->engine || b->state != BOX_READY) {
 		over(b);
-	else
+	} else {
+		c->until_ns = now_ns() + b->t.reclaim_grow_ms * UINT64_C(1000000);
 		grow(b);
+	}
 }
 
 static void on_synced(void *arg, int code, const void *data, size_t len)
@@ -110,7 +113,7 @@ static void on_synced(void *arg, int code, const void *data, size_t len)
 	(void)data;
 	(void)len;
 	/* A disk that is slow is no reason: it is written later. */
-	if ((code < 0 && code != -ETIMEDOUT) || guest_spare(b->guest, b->t.reclaim_step_ms, on_spare, b) < 0)
+	if ((code < 0 && code != -ETIMEDOUT) || guest_spare(b->guest, b->t.reclaim_answer_ms, on_spare, b) < 0)
 		over(b);
 }
 

@@ -14,8 +14,9 @@ struct box_tuning {
 	uint32_t silent_ms;	/* and so much silence is a guest that is lost */
 	uint32_t progress_ms;	/* between two BOX_PROGRESS of a command */
 	uint32_t fs_timeout_ms, sync_timeout_ms, trim_timeout_ms, pause_timeout_ms, net_timeout_ms;
-	/* For what a reclaim asks the guest: sync, and each step. */
-	uint32_t reclaim_sync_ms, reclaim_step_ms;
+	/* Of a reclaim: for the guest's disk; for all growing of the balloon; for any other answer of guest or balloon.
+	 */
+	uint32_t reclaim_sync_ms, reclaim_grow_ms, reclaim_answer_ms;
 	uint32_t freeze_margin_ms; /* beyond what the agent has to freeze: for its answer */
 	uint32_t save_timeout_ms, memory_timeout_ms, load_timeout_ms;
 	uint32_t thaw_after_ms; /* a frozen guest that nobody thaws */
@@ -28,15 +29,15 @@ struct box_tuning {
 	const char *daemon_socket; /* where a daemon that vanished comes back */
 };
 
-#define BOX_TUNING_DEFAULT                                                                                            \
-	{                                                                                                             \
-		.lost_after_ms = BOX_LOST_AFTER_MS, .kill_grace_ms = 100, .ping_after_ms = 10000, .silent_ms = 30000, \
-		.progress_ms = 20, .fs_timeout_ms = 5000, .sync_timeout_ms = 30000, .trim_timeout_ms = 120000,        \
-		.net_timeout_ms = 20000, .reclaim_sync_ms = 5000, .reclaim_step_ms = 3000, .pause_timeout_ms = 5000,  \
-		.freeze_margin_ms = 2000, .save_timeout_ms = 10000, .memory_timeout_ms = 10000,                       \
-		.load_timeout_ms = 10000, .thaw_after_ms = 30000, .warm_ms = 5000, .quit_ms = 2000, .settle_ms = 100, \
-		.reconnect_ms = 250, .orphan_ms = BOX_ORPHAN_S * 1000, .farewell_ms = 2000,                           \
-		.console_keep = CONSOLE_KEEP, .daemon_socket = "/run/daemon.sock",                                    \
+#define BOX_TUNING_DEFAULT                                                                                             \
+	{                                                                                                              \
+		.lost_after_ms = BOX_LOST_AFTER_MS, .kill_grace_ms = 100, .ping_after_ms = 10000, .silent_ms = 30000,  \
+		.progress_ms = 20, .fs_timeout_ms = 5000, .sync_timeout_ms = 30000, .trim_timeout_ms = 120000,         \
+		.net_timeout_ms = 20000, .reclaim_sync_ms = 5000, .reclaim_grow_ms = 10000, .reclaim_answer_ms = 5000, \
+		.pause_timeout_ms = 5000, .freeze_margin_ms = 2000, .save_timeout_ms = 10000,                          \
+		.memory_timeout_ms = 10000, .load_timeout_ms = 10000, .thaw_after_ms = 30000, .warm_ms = 5000,         \
+		.quit_ms = 2000, .settle_ms = 100, .reconnect_ms = 250, .orphan_ms = BOX_ORPHAN_S * 1000,              \
+		.farewell_ms = 2000, .console_keep = CONSOLE_KEEP, .daemon_socket = "/run/daemon.sock",                \
 	}
 
 #endif
