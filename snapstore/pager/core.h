@@ -73,7 +73,8 @@ struct pg_template {
 	unsigned whole;	   /* machines without userfaultfd, also coming ones, and reads ahead: nothing is evicted */
 	uint64_t used_ns;  /* when the last machine went, or somebody asked for it */
 	uint32_t evict_at; /* page where an eviction goes on; == pages: none */
-	uint64_t faults, from_parent, from_store;
+	uint32_t stray_at; /* the same of strays (evict.c) */
+	uint64_t faults, from_parent, from_store, strays;
 	uint32_t *touched; /* order of first touches by the first fork */
 	uint32_t ntouched;
 	enum { PG_UNTOUCHED, PG_RECORDING, PG_RECORDED } touch;
@@ -269,6 +270,8 @@ void pg_workset_fini(struct pager *p);
 /* -- evict.c ------------------------------------------------------------------------------------------------ */
 void pg_evict_check(struct pager *p); /* beyond the budget: the least recently used idle ones go, in steps */
 void pg_evict(struct pg_template *t); /* its filled pages go, in steps; machines fault again */
+/* Pages that no bit tells of go, in steps; then pg_looked(). false: there are none. */
+bool pg_evict_strays(struct pg_template *t);
 struct pg_template *pg_evict_least(struct pager *p, bool live);
 
 /* -- client.c, request.c ------------------------------------------------------------------------------------ */

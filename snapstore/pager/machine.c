@@ -76,6 +76,7 @@ void pg_machine_detach(struct pg_machine *m)
 		if (m->uffd < 0)
 			t->whole--;
 		t->nmachines--;
+		pg_evict_strays(t);
 		pg_template_unref(t);
 		m->t = NULL;
 	}

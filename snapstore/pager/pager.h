@@ -51,7 +51,7 @@ enum pager_type {
 	 * are served from now on. The machine's former attachment, if any, is let go. @snapshot "": a cold-booted
 	 * machine, RAM is private anonymous memory; fds: mem, pagemap only. With a snapshot and those two only (no
 	 * userfaultfd on this host): answered when the template is full; the machine must not touch its memory before.
-	 */
+	 * Nor when an engine has put zeros into holes of the template: answered when these are out again. */
 	PAGER_ATTACH,
 	PAGER_DETACH, /* {str machine}; none is fine */
 	/* {str snapshot, u64 bytes, str parent ("": none)} -> {} fd0: the new template, for the engine. Its holes show
@@ -94,8 +94,8 @@ enum pager_type {
 
 	/* -- the process ------------------------------------------------------------------------------ */
 	/* {} -> {str json: {"templates":[{"snapshot","bytes","resident_bytes","captured_bytes","machines","faults",
-	 * "from_parent","from_store","stored"}],"more":N left
-	 * out,"machines":N,"uring":bool,"budget_bytes":N,"faults":N, "degraded":"words or ''"}} */
+	 * "from_parent","from_store","strays" (pages that engines put there and that were taken out),"stored"}],
+	 * "more":N left out,"machines":N,"uring":bool,"budget_bytes":N,"faults":N, "degraded":"words or ''"}} */
 	PAGER_STAT,
 	PAGER_LIST,  /* {} -> {u32 n, n * {str machine, str snapshot}, u32 m, m * {str template, u8 stored}} */
 	PAGER_EVICT, /* {str snapshot ("": the least used)}: give its filled pages back; live ones refault. For a host

@@ -101,7 +101,27 @@ static int attach_whole(const struct pg_call *c, const struct pg_request *q, str
 	return 0;
 }
 
-/* Its template was adopted a moment ago, and is known now; or cannot be. */
+static int attach(const struct pg_call *c, const struct pg_request *q, struct pg_template *t, struct msg *m,
+		  struct err *e)
+{
+	bool uffd = m->nfds == 3;
+	int r;
+
+	if (t) {
+		r = pg_ready(t, q->bytes, e);
+		if (r < 0)
+			return r;
+		if (!uffd)
+			return attach_whole(c, q, t, m, e);
+	}
+	r = pg_machine_attach(c->p, q, t, uffd ? take_fd(&m->fds[0]) : -1, take_fd(&m->fds[uffd]),
+			      take_fd(&m->fds[uffd + 1]), e);
+	if (r == 0)
+		pg_reply(c, 0, NULL, NULL, NULL, 0);
+	return r;
+}
+
+/* Its template was adopted a moment ago, and is known now, or cannot be; or had strays, and is clean now. */
 static void attach_opened(void *arg, int code, const char *words)
 {
 	struct pg_pending *w = arg;
@@ -114,7 +134,7 @@ static void attach_opened(void *arg, int code, const char *words)
 		if (w->fds[i] >= 0)
 			m.fds[m.nfds++] = take_fd(&w->fds[i]);
 	}
-	if (code < 0 || pg_do_attach(&w->call, &w->q, &m, &e) < 0)
+	if (code < 0 || attach(&w->call, &w->q, w->t, &m, &e) < 0)
 		pg_reply_err(&w->call, &e);
 	msg_close_fds(&m);
 	pg_pending_free(w);
@@ -141,24 +161,14 @@ static int attach_later(const struct pg_call *c, const struct pg_request *q, str
 int pg_do_attach(const struct pg_call *c, const struct pg_request *q, struct msg *m, struct err *e)
 {
 	struct pg_template *t = NULL;
-	bool uffd = m->nfds == 3;
-	int r = 0;
+	int r = *q->snapshot ? pg_find(c->p, q->snapshot, &t, e) : 0;
 
-	if (*q->snapshot) {
-		r = pg_find(c->p, q->snapshot, &t, e);
-		if (r == 0 && t->state == PG_OPENING)
-			return attach_later(c, q, t, m, e);
-		if (r == 0)
-			r = pg_ready(t, q->bytes, e);
-		if (r == 0 && !uffd)
-			return attach_whole(c, q, t, m, e);
-	}
-	if (r == 0)
-		r = pg_machine_attach(c->p, q, t, uffd ? take_fd(&m->fds[0]) : -1, take_fd(&m->fds[uffd]),
-				      take_fd(&m->fds[uffd + 1]), e);
-	if (r == 0)
-		pg_reply(c, 0, NULL, NULL, NULL, 0);
-	return r;
+	if (r < 0)
+		return r;
+	/* Once: an engine that makes more of them meanwhile does not keep others from being attached. */
+	if (t && (t->state == PG_OPENING || pg_evict_strays(t)))
+		return attach_later(c, q, t, m, e);
+	return attach(c, q, t, m, e);
 }
 
 int pg_do_detach(const struct pg_call *c, const struct pg_request *q)

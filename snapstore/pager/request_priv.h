@@ -24,9 +24,10 @@ int pg_no_memory(struct err *e);
 int pg_reply_template(const struct pg_call *c, struct pg_template *t, struct buf *b, int fd2, struct err *e);
 int pg_find(struct pager *p, const char *snapshot, struct pg_template **ret, struct err *e); /* or -ENOENT with words */
 int pg_ready(const struct pg_template *t, uint64_t bytes, struct err *e);		     /* its pages can be had */
-/* Call @fn, from the loop or now, when the opening template @t is stored, or cannot be. */
+/* Call @fn, from the loop or now, when the opening template @t is stored, or cannot be; or when the strays of @t, which
+ * is open, are gone. */
 int pg_wait_for(struct pg_template *t, pg_done_fn *fn, void *arg, struct err *e);
-void pg_looked(void *arg, int code, const char *words); /* of pg_look(), @arg a template: calls those who wait */
+void pg_looked(void *arg, int code, const char *words); /* @arg: a template; calls those who wait for it */
 /* A template of a stored snapshot that is not here. */
 int pg_open_stored(struct pager *p, const char *snapshot, uint64_t bytes, struct pg_template **ret, struct err *e);
 

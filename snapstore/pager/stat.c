@@ -21,6 +21,7 @@ static struct json_object *template_text(const struct pg_template *t)
 	json_object_object_add(o, "faults", json_object_new_uint64(t->faults));
 	json_object_object_add(o, "from_parent", json_object_new_uint64(t->from_parent));
 	json_object_object_add(o, "from_store", json_object_new_uint64(t->from_store));
+	json_object_object_add(o, "strays", json_object_new_uint64(t->strays));
 	return o;
 }
 

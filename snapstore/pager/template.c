@@ -56,7 +56,7 @@ static int template_bare(struct pager *p, const char *snapshot, uint64_t bytes, 
 	t->p = p;
 	t->fd = -1;
 	t->bytes = bytes;
-	t->pages = t->evict_at = (uint32_t)(bytes / SNAP_PAGE_BYTES);
+	t->pages = t->evict_at = t->stray_at = (uint32_t)(bytes / SNAP_PAGE_BYTES);
 	t->used_ns = now_ns();
 	snprintf(t->snapshot, sizeof(t->snapshot), "%s", snapshot);
 	t->resident = calloc(bits_words(t->pages), 8);

@@ -240,6 +240,74 @@ static void test_an_engine_cannot_change_the_template(void **state)
 	fd_close(&t.fd);
 }
 
+/* The one thing that it can: read holes by a mapping without userfaultfd. */
+static void read_everything(int fd)
+{
+	volatile const uint8_t *p = mmap(NULL, (size_t)PAGES * SNAP_PAGE_BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
+
+	assert_true(p != MAP_FAILED);
+	for (uint32_t i = 0; i < PAGES; i++)
+		(void)p[(size_t)i * SNAP_PAGE_BYTES];
+	munmap((void *)p, (size_t)PAGES * SNAP_PAGE_BYTES);
+}
+
+static uint64_t pages_in(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512 / SNAP_PAGE_BYTES;
+}
+
+/* The pager answers between two steps: there are few. */
+static void wait_strays_gone(int fd)
+{
+	for (int i = 0; i < 1000; i++)
+		if (rig_stat(&rig, snap1, "resident_bytes") / SNAP_PAGE_BYTES == pages_in(fd))
+			return;
+	fail_msg("%llu pages are in the template, by its bits %llu", (unsigned long long)pages_in(fd),
+		 (unsigned long long)(rig_stat(&rig, snap1, "resident_bytes") / SNAP_PAGE_BYTES));
+}
+
+static void test_zeros_that_an_engine_puts_into_holes_go_with_the_next_machine(void **state)
+{
+	struct rig_machine old, next;
+	struct rig_template t;
+
+	(void)state;
+	start(&old, 1);
+	assert_int_equal(rig_machine_check(&old, 0, 300, seeds), 0);
+	assert_int_equal(rig_template(&rig, snap1, PAGES, &t), 0);
+	read_everything(t.fd);
+	assert_int_equal(pages_in(t.fd), PAGES);
+	start(&next, 2); /* attached once they are gone */
+	assert_int_equal(pages_in(t.fd), rig_stat(&rig, snap1, "resident_bytes") / SNAP_PAGE_BYTES);
+	assert_true(rig_stat(&rig, snap1, "strays") > PAGES / 2);
+	assert_int_equal(rig_machine_check(&next, 0, PAGES, seeds), 0);
+	assert_int_equal(rig_machine_check(&old, 0, PAGES, seeds), 0);
+	rig_machine_free(&old);
+	rig_machine_free(&next);
+	fd_close(&t.fd);
+}
+
+static void test_zeros_that_an_engine_puts_into_holes_go_with_it(void **state)
+{
+	struct rig_machine evil, other;
+	struct rig_template t;
+
+	(void)state;
+	start(&evil, 1);
+	start(&other, 2);
+	assert_int_equal(rig_template(&rig, snap1, PAGES, &t), 0);
+	read_everything(t.fd);
+	assert_int_equal(rig_ask_str(&rig, PAGER_DETACH, evil.id), 0);
+	wait_strays_gone(t.fd);
+	assert_int_equal(rig_machine_check(&other, 0, PAGES, seeds), 0);
+	rig_machine_free(&evil);
+	rig_machine_free(&other);
+	fd_close(&t.fd);
+}
+
 /* -- what cannot be served ---------------------------------------------------------------------------------- */
 
 /* Flip a bit in the middle of the only pack. */
@@ -410,6 +478,8 @@ int main(void)
 		T(test_evicted_live_template_faults_again),
 		T(test_budget_evicts_what_nobody_uses),
 		T(test_an_engine_cannot_change_the_template),
+		T(test_zeros_that_an_engine_puts_into_holes_go_with_the_next_machine),
+		T(test_zeros_that_an_engine_puts_into_holes_go_with_it),
 		T(test_a_damaged_page_loses_its_machine_only),
 		T(test_no_such_snapshot),
 		T(test_a_forgotten_snapshot_serves_its_machines),
