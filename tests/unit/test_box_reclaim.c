@@ -12,7 +12,7 @@
 #include "test_box_rig.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define RAM (96 * MIB)
+#define RAM (160 * MIB)
 
 static char *ram;
 
@@ -116,7 +116,7 @@ static void test_freed_memory(void **state)
 	free_at = 10 * MIB;
 	r->spare = 70 * MIB + 123;
 	assert_int_equal(given_back(r, ask(r)), 70);
-	rig_traced(r, "balloon=80 balloon=64 balloon=32 balloon=26 balloon=96 ");
+	rig_traced(r, "balloon=144 balloon=128 balloon=96 balloon=90 balloon=160 ");
 	assert_int_equal(r->syncs, 1);
 	for (size_t at = 0; at < 10 * MIB; at += 4096)
 		assert_int_equal(ram[at], 1); /* what is in use stays */
@@ -126,39 +126,39 @@ static void test_freed_memory(void **state)
 /* The free memory was never written: one step, and no more. */
 static void test_nothing_to_be_had(void **state)
 {
-	struct rig *r = ready(40 * MIB);
+	struct rig *r = ready(80 * MIB);
 
 	(void)state;
-	free_at = 40 * MIB;
-	r->spare = 50 * MIB;
+	free_at = 80 * MIB;
+	r->spare = 70 * MIB;
 	assert_int_equal(given_back(r, ask(r)), 0);
-	rig_traced(r, "balloon=80 balloon=96 ");
+	rig_traced(r, "balloon=144 balloon=160 ");
 	end(r);
 }
 
 /* It ends where what is taken is no longer the machine's own. */
 static void test_the_rest_was_never_written(void **state)
 {
-	struct rig *r = ready(40 * MIB);
+	struct rig *r = ready(80 * MIB);
 
 	(void)state;
-	free_at = 12 * MIB;
-	r->spare = 80 * MIB;
+	free_at = 52 * MIB;
+	r->spare = 100 * MIB;
 	assert_int_equal(given_back(r, ask(r)), 28);
-	rig_traced(r, "balloon=80 balloon=64 balloon=32 balloon=96 ");
+	rig_traced(r, "balloon=144 balloon=128 balloon=96 balloon=160 ");
 	end(r);
 }
 
 static void test_not_worth_it(void **state)
 {
-	struct rig *r = ready(4 * MIB);
+	struct rig *r = ready(63 * MIB);
 
 	(void)state;
-	r->spare = 90 * MIB;
+	r->spare = 150 * MIB;
 	assert_int_equal(given_back(r, ask(r)), 0); /* little is its own: the guest is not even asked */
 	assert_int_equal(r->syncs, 0);
-	memset(ram, 1, 64 * MIB);
-	r->spare = 2 * MIB; /* little is free */
+	memset(ram, 1, 80 * MIB);
+	r->spare = 63 * MIB; /* little is free */
 	assert_int_equal(given_back(r, ask(r)), 0);
 	assert_int_equal(r->syncs, 1);
 	rig_traced(r, "");
@@ -168,14 +168,14 @@ static void test_not_worth_it(void **state)
 /* Nothing that guest or engine do makes it an error, and what was taken is always given back. */
 static void test_what_goes_wrong(void **state)
 {
-	struct rig *r = ready(64 * MIB);
+	struct rig *r = ready(80 * MIB);
 
 	(void)state;
 	r->spare = RAM; /* more than all */
 	assert_int_equal(given_back(r, ask(r)), 0);
 	r->spare = UINT64_MAX;
 	assert_int_equal(given_back(r, ask(r)), 0);
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	r->spare_code = -EIO;
 	assert_int_equal(given_back(r, ask(r)), 0);
 	rig_traced(r, "");
@@ -186,7 +186,7 @@ static void test_what_goes_wrong(void **state)
 	r->op_refuse[OP_BALLOON] = 0;
 	r->op_fail[OP_BALLOON] = -ETIMEDOUT;
 	assert_int_equal(given_back(r, ask(r)), 0);
-	rig_traced(r, "balloon=80 balloon=96 ");
+	rig_traced(r, "balloon=144 balloon=160 ");
 	r->op_fail[OP_BALLOON] = 0;
 
 	end(r);
@@ -204,16 +204,16 @@ static void soon(struct rig *r)
 
 static void test_a_guest_that_is_slow(void **state)
 {
-	struct rig *r = tuned(64 * MIB, soon);
+	struct rig *r = tuned(80 * MIB, soon);
 
 	(void)state;
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	r->sync_silent = true; /* its disk is: what is free can be given back all the same */
-	assert_int_equal(given_back(r, ask(r)), 32);
-	rig_traced(r, "balloon=80 balloon=64 balloon=96 ");
+	assert_int_equal(given_back(r, ask(r)), 70);
+	rig_traced(r, "balloon=144 balloon=128 balloon=96 balloon=90 balloon=160 ");
 	r->sync_silent = false;
 	r->spare_silent = true;
-	memset(ram, 1, 64 * MIB);
+	memset(ram, 1, 80 * MIB);
 	assert_int_equal(given_back(r, ask(r)), 0);
 	rig_traced(r, "");
 	end(r);
@@ -227,29 +227,29 @@ static void in_no_time(struct rig *r)
 /* The time is over before the first step, which is not made. */
 static void test_no_step_beyond_its_time(void **state)
 {
-	struct rig *r = tuned(64 * MIB, in_no_time);
+	struct rig *r = tuned(80 * MIB, in_no_time);
 
 	(void)state;
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	assert_int_equal(given_back(r, ask(r)), 0);
-	rig_traced(r, "balloon=96 ");
+	rig_traced(r, "balloon=160 ");
 	end(r);
 }
 
 static void test_refused(void **state)
 {
-	struct rig *r = ready(64 * MIB);
+	struct rig *r = ready(80 * MIB);
 	uint32_t id;
 
 	(void)state;
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	r->op_hang[OP_BALLOON] = true;
 	id = ask(r);
 	UNTIL(r, r->ops[OP_BALLOON] == 1);
 	assert_int_equal(refused(r, ask(r), "under way"), -EBUSY);
 	r->op_hang[OP_BALLOON] = false;
 	rig_balloon_answers(r);
-	assert_int_equal(given_back(r, id), 32);
+	assert_int_equal(given_back(r, id), 70);
 
 	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 100), NULL, NULL), 0);
 	assert_int_equal(refused(r, ask(r), "does not run"), -EBUSY);
@@ -266,18 +266,18 @@ static void test_refused(void **state)
 /* A freeze need not wait for it, nor it for a freeze. */
 static void test_beside_a_freeze(void **state)
 {
-	struct rig *r = ready(64 * MIB);
+	struct rig *r = ready(80 * MIB);
 	uint32_t id;
 
 	(void)state;
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	r->op_hang[OP_BALLOON] = true;
 	id = ask(r);
 	UNTIL(r, r->ops[OP_BALLOON] == 1);
 	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 100), NULL, NULL), 0);
 	r->op_hang[OP_BALLOON] = false;
 	rig_balloon_answers(r);
-	assert_int_equal(given_back(r, id), 32);
+	assert_int_equal(given_back(r, id), 70);
 	assert_int_equal(rig_reply(r, rig_request(r, BOX_THAW, NULL, 0), NULL, NULL), 0);
 	assert_int_equal(r->state, BOX_READY);
 	end(r);
@@ -286,11 +286,11 @@ static void test_beside_a_freeze(void **state)
 /* Its daemon goes: the guest gets its memory back, and the next daemon no answer of another's. */
 static void test_daemon_gone(void **state)
 {
-	struct rig *r = tuned(64 * MIB, reconnect_soon);
+	struct rig *r = tuned(80 * MIB, reconnect_soon);
 	size_t replies;
 
 	(void)state;
-	r->spare = 32 * MIB;
+	r->spare = 70 * MIB;
 	r->op_hang[OP_BALLOON] = true;
 	ask(r);
 	UNTIL(r, r->ops[OP_BALLOON] == 1);
@@ -299,7 +299,7 @@ static void test_daemon_gone(void **state)
 	settle(r);
 	r->op_hang[OP_BALLOON] = false;
 	rig_balloon_answers(r);
-	UNTIL(r, strstr(buf_str(&r->trace), "balloon=96 "));
+	UNTIL(r, strstr(buf_str(&r->trace), "balloon=160 "));
 	rig_daemon_back(r);
 	settle(r);
 	assert_int_equal(rig_count(r, BOX_REPLY), replies);
@@ -311,9 +311,9 @@ static void test_the_end_in_the_middle(void **state)
 {
 	(void)state;
 	for (int step = 0; step < 3; step++) {
-		struct rig *r = ready(64 * MIB);
+		struct rig *r = ready(80 * MIB);
 
-		r->spare = 32 * MIB;
+		r->spare = 70 * MIB;
 		r->sync_silent = step == 0;
 		r->spare_silent = step == 1;
 		r->op_hang[OP_BALLOON] = true;

@@ -17,8 +17,14 @@ engine_argv a
 bare_dir "$DIR/full" base ''
 bare_dir "$DIR/background" base ''
 
-# Random bytes in so much of a process's memory: pages that the guest has to take from somewhere and write. (/dev/shm holds half of the RAM.)
+# Random bytes in so much memory that is in use, the same each time, but for its size.
 dirty() { # MIB
+	echo "mkdir -p /run/dirty && { mountpoint -q /run/dirty || mount -t tmpfs -o size=300m tmpfs /run/dirty; } &&
+		dd if=/dev/urandom of=/run/dirty/it bs=1M count=$1 conv=notrunc"
+}
+
+# The same in a process's memory that is free again when it has ended.
+freed() { # MIB
 	echo "dd if=/dev/urandom of=/dev/null bs=$1M count=1 iflag=fullblock"
 }
 
@@ -41,6 +47,12 @@ for mib in 1 16 64 256; do
 	line limit "snapshot.$mib.pause" crucible $((15000000 + mib * 1048576 / 2))
 	line faster "snapshot.$mib.pause" crucible full 10
 done
+
+new_sandbox c
+take c c
+until_true "snapshot c to be stored" is_stored c
+cells snapshot.freed "256 MiB were written, and are free again"
+turns --rounds 1 --text "$(freed 256)" snapshot.freed "crucible=snapshot:$MNT:c"
 
 new_sandbox b
 for i in {1..9}; do

@@ -21,8 +21,9 @@
 #include "base/wire.h"
 #include "vmm/box/box_priv.h"
 
-/* Less is not worth a question to the guest: storing it is as cheap. */
-#define WORTH	   (UINT64_C(8) << 20)
+/* Giving a MiB back takes longer than copying it, some milliseconds under emulation, and the snapshot is waited for:
+ * less than this is copied and stored. */
+#define WORTH	   (UINT64_C(64) << 20)
 #define FIRST_STEP (UINT64_C(16) << 20)
 
 static void grow(struct box *b);
