@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/spare.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -15,31 +13,50 @@
 /* Beyond the watermarks: for what is allocated between this and the taking. */
 #define MARGIN (UINT64_C(1) << 20)
 
-uint64_t spare_watermarks(char *zoneinfo)
+/* The largest of "(0, 0, 17024, 17024)". */
+static uint64_t largest(const char *list)
 {
-	uint64_t sum = 0, n;
-	char *save;
+	uint64_t max = 0;
+
+	while (*list == '(' || *list == ',') {
+		char *end;
+		uint64_t n = strtoull(list + 1, &end, 10);
+
+		max = n > max ? n : max;
+		list = end;
+	}
+	return max;
+}
+
+uint64_t spare_pages(char *zoneinfo)
+{
+	uint64_t sum = 0, free = 0, high = 0, n;
+	char *save, *at;
 
 	/* Each zone has "  high  N"; each of its processors has "  high:  N", which is something else. */
-	for (char *line = strtok_r(zoneinfo, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
-		if (sscanf(line, " high %" SCNu64, &n) == 1)
-			sum += n;
+	for (char *line = strtok_r(zoneinfo, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (sscanf(line, " pages free %" SCNu64, &n) == 1) {
+			free = n;
+			high = 0;
+		} else if (sscanf(line, " high %" SCNu64, &n) == 1) {
+			high = n;
+		} else if ((at = strstr(line, "protection: ("))) { /* the last of the three */
+			n = high + largest(strchr(at, '('));
+			sum += free > n ? free - n : 0;
+			free = 0;
+		}
+	}
 	return sum;
 }
 
 int spare_memory(const struct guest *g, uint64_t *ret)
 {
 	AUTO_FREE char *zones = NULL;
-	struct sysinfo info;
-	uint64_t kept;
 	int r = fd_slurp(g->proc_fd, "zoneinfo", ZONEINFO_MAX, &zones, NULL);
 
 	if (r < 0)
 		return r;
-	if (sysinfo(&info) < 0)
-		return -errno;
-	kept = spare_watermarks(zones) * (uint64_t)sysconf(_SC_PAGESIZE) + MARGIN;
-	*ret = (uint64_t)info.freeram * info.mem_unit;
-	*ret = *ret > kept ? *ret - kept : 0;
+	*ret = spare_pages(zones) * (uint64_t)sysconf(_SC_PAGESIZE);
+	*ret = *ret > MARGIN ? *ret - MARGIN : 0;
 	return 0;
 }

@@ -102,7 +102,7 @@ int qemu_balloon(struct engine *g, uint64_t bytes, uint32_t timeout_ms, engine_d
 		return -EPIPE;
 	if (g->balloon.fn || (g->state != QEMU_RUNNING && g->state != QEMU_PAUSED))
 		return -EBUSY;
-	if (!fn || !bytes)
+	if (!fn || !bytes || bytes % 4096)
 		return -EINVAL;
 	snprintf(args, sizeof(args), "{\"value\":%" PRIu64 "}", bytes);
 	g->balloon.fn = fn;

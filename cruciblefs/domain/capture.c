@@ -224,6 +224,27 @@ static int take_captured(struct capture *c, struct wire_rd *r, struct msg *m)
 	return 0;
 }
 
+/* The commands that stand now go on in each fork as inherited ones. What began or ended while the snapshot was being
+ * prepared was told before the answer to FREEZE. */
+static int note_running(struct snapshot *p, struct sandbox *s)
+{
+	struct json_object *a = json_object_new_array();
+
+	if (!a)
+		return -ENOMEM;
+	for (struct execution *x = s->first_exec; x; x = x->next) {
+		struct json_object *o = x->state == EXEC_RUNNING ? json_object_new_object() : NULL;
+
+		if (!o)
+			continue;
+		json_object_object_add(o, "n", json_object_new_uint64(x->n));
+		json_object_array_add(a, o);
+	}
+	p->inherited = strdup(json_line(a));
+	json_object_put(a);
+	return p->inherited ? 0 : -ENOMEM;
+}
+
 /* Nobody waits for the answer. */
 static void thaw(struct sandbox *s)
 {
@@ -282,6 +303,8 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		c->frozen = true;
 		code = snapshot_keep_state(c->p, c->written);
 		fd_close(&c->written);
+		if (code == 0)
+			code = note_running(c->p, s);
 		break;
 	case CAPTURE:
 		code = take_captured(c, r, m);
@@ -449,26 +472,6 @@ static int describe(struct snapshot *p, struct sandbox *s, struct err *e)
 	return k < 0 ? err_set(e, k, "sandbox %s: snapshot: describing its machine: %s", s->name, strerror(-k)) : 0;
 }
 
-/* The commands that run now go on in each fork as inherited ones. */
-static int note_running(struct snapshot *p, struct sandbox *s)
-{
-	struct json_object *a = json_object_new_array();
-
-	if (!a)
-		return -ENOMEM;
-	for (struct execution *x = s->first_exec; x; x = x->next) {
-		struct json_object *o = x->state == EXEC_RUNNING ? json_object_new_object() : NULL;
-
-		if (!o)
-			continue;
-		json_object_object_add(o, "n", json_object_new_uint64(x->n));
-		json_object_array_add(a, o);
-	}
-	p->inherited = strdup(json_line(a));
-	json_object_put(a);
-	return p->inherited ? 0 : -ENOMEM;
-}
-
 int capture_begin(struct sandbox *s, const char *name, const char *key, const struct cfs_who *who,
 		  struct snapshot_job *j, struct err *e)
 {
@@ -492,8 +495,6 @@ int capture_begin(struct sandbox *s, const char *name, const char *key, const st
 		err_set(e, k, "sandbox %s: snapshot: %s", s->name, strerror(-k));
 	if (!k)
 		k = describe(p, s, e);
-	if (!k && (k = note_running(p, s)) < 0)
-		err_set(e, k, "sandbox %s: snapshot: no memory", s->name);
 	if (!k)
 		k = snapshot_save(p, e);
 	if (k < 0) {

@@ -256,24 +256,31 @@ static void hello_of_no_fork_EINVAL(void **state)
 	assert_non_null(strstr(e.msg, "clone: parent: at most 255 bytes"));
 }
 
-static void test_watermarks(void **state)
+/* A zone can spare what is free beyond its watermark and what it keeps from those who could take from a higher one. */
+static void test_spare_pages(void **state)
 {
 	char text[] =
 		"Node 0, zone      DMA\n  per-node stats\n      nr_inactive_anon 62\n  pages free     3840\n        boost    0\n"
-		"        min      66\n        low      82\n        high     98\n        spanned  4095\n  pagesets\n"
+		"        min      66\n        low      82\n        high     98\n        spanned  4095\n"
+		"        protection: (0, 2963, 3907, 3907, 3907)\n  pagesets\n"
 		"    cpu: 0\n              count: 7\n              high:  999999\n              batch: 1\n"
-		"Node 0, zone    DMA32\n  pages free     3840\n        high     1000\n        high     x\n";
+		"Node 0, zone    DMA32\n  pages free     500000\n        high     1000\n        high     x\n"
+		"        protection: (0, 0, 944, 944, 100)\n      nr_free_pages 500000\n"
+		"Node 0, zone   Normal\n  pages free     2010\n        high     10\n        protection: (0, 0, 0, 0, 0)\n"
+		"Node 0, zone  Movable\n  pages free     0\n        high     32\n        protection: (0, 0, 0, 0, 0)\n";
+	char odd[] = "  pages free     7\n        protection: (\n        protection: (x, 5\n";
 	char nothing[] = "";
 
 	(void)state;
-	assert_int_equal(spare_watermarks(text), 1098);
-	assert_int_equal(spare_watermarks(nothing), 0);
+	assert_int_equal(spare_pages(text), 500000 - 1000 - 944 + 2000);
+	assert_int_equal(spare_pages(odd), 7);
+	assert_int_equal(spare_pages(nothing), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_watermarks),
+		cmocka_unit_test(test_spare_pages),
 		cmocka_unit_test(passwd_lines),
 		cmocka_unit_test(passwd_lines_that_are_none),
 		cmocka_unit_test(group_lines),

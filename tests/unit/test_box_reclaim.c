@@ -263,8 +263,32 @@ static void test_refused(void **state)
 	rig_free(r);
 }
 
-/* A freeze need not wait for it, nor it for a freeze. */
-static void test_beside_a_freeze(void **state)
+/* A machine that was saved while memory is out would never get it back in a fork. */
+static void test_no_freeze_meanwhile(void **state)
+{
+	struct rig *r = ready(80 * MIB);
+	const char *words;
+	uint32_t id;
+
+	(void)state;
+	r->spare = 70 * MIB;
+	r->op_hang[OP_BALLOON] = true;
+	id = ask(r);
+	UNTIL(r, r->ops[OP_BALLOON] == 1);
+	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 100), &words, NULL), -EBUSY);
+	assert_non_null(strstr(words, "being given back"));
+	assert_int_equal(r->ops[OP_SAVE], 0);
+	r->op_hang[OP_BALLOON] = false;
+	rig_balloon_answers(r);
+	assert_int_equal(given_back(r, id), 70);
+	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 100), NULL, NULL), 0);
+	assert_int_equal(rig_reply(r, rig_request(r, BOX_THAW, NULL, 0), NULL, NULL), 0);
+	assert_int_equal(r->state, BOX_READY);
+	end(r);
+}
+
+/* Its user pauses the machine: no further step, and what is out is told to come back. */
+static void test_a_pause_in_the_middle(void **state)
 {
 	struct rig *r = ready(80 * MIB);
 	uint32_t id;
@@ -274,12 +298,12 @@ static void test_beside_a_freeze(void **state)
 	r->op_hang[OP_BALLOON] = true;
 	id = ask(r);
 	UNTIL(r, r->ops[OP_BALLOON] == 1);
-	assert_int_equal(rig_reply(r, rig_ask_freeze(r, 100), NULL, NULL), 0);
+	assert_int_equal(rig_vm(r, BOX_VM_PAUSE, 0), 0);
 	r->op_hang[OP_BALLOON] = false;
 	rig_balloon_answers(r);
-	assert_int_equal(given_back(r, id), 70);
-	assert_int_equal(rig_reply(r, rig_request(r, BOX_THAW, NULL, 0), NULL, NULL), 0);
-	assert_int_equal(r->state, BOX_READY);
+	assert_int_equal(given_back(r, id), 16);
+	rig_traced(r, "balloon=144 pause balloon=160 ");
+	assert_int_equal(refused(r, ask(r), "does not run"), -EBUSY);
 	end(r);
 }
 
@@ -307,23 +331,49 @@ static void test_daemon_gone(void **state)
 	end(r);
 }
 
+/* The next daemon asks while the last one's goes on: it gets that one's answer, when the memory is back. */
+static void test_the_next_daemon_waits(void **state)
+{
+	struct rig *r = tuned(80 * MIB, reconnect_soon);
+	uint32_t id;
+
+	(void)state;
+	r->spare = 70 * MIB;
+	r->op_hang[OP_BALLOON] = true;
+	ask(r);
+	UNTIL(r, r->ops[OP_BALLOON] == 1);
+	rig_daemon_leaves(r);
+	settle(r);
+	rig_daemon_back(r);
+	id = ask(r);
+	settle(r);
+	assert_int_equal(refused(r, ask(r), "under way"), -EBUSY);
+	r->op_hang[OP_BALLOON] = false;
+	rig_balloon_answers(r);
+	assert_int_equal(given_back(r, id), 70);
+	rig_traced(r, "balloon=144 balloon=128 balloon=96 balloon=90 balloon=160 ");
+	end(r);
+}
+
 static void test_the_end_in_the_middle(void **state)
 {
 	(void)state;
 	for (int step = 0; step < 3; step++) {
 		struct rig *r = ready(80 * MIB);
+		uint32_t id;
 
 		r->spare = 70 * MIB;
 		r->sync_silent = step == 0;
 		r->spare_silent = step == 1;
 		r->op_hang[OP_BALLOON] = true;
-		ask(r);
+		id = ask(r);
 		if (step == 2)
 			UNTIL(r, r->ops[OP_BALLOON] == 1);
 		else
 			settle(r);
 		rig_engine_says(r, ENGINE_EV_GONE, "");
 		UNTIL(r, r->over);
+		assert_int_equal(rig_reply(r, id, NULL, NULL), -ENOTCONN);
 		end(r);
 	}
 }
@@ -339,7 +389,9 @@ int main(void)
 		cmocka_unit_test(test_a_guest_that_is_slow),
 		cmocka_unit_test(test_no_step_beyond_its_time),
 		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_beside_a_freeze),
+		cmocka_unit_test(test_no_freeze_meanwhile),
+		cmocka_unit_test(test_a_pause_in_the_middle),
+		cmocka_unit_test(test_the_next_daemon_waits),
 		cmocka_unit_test(test_daemon_gone),
 		cmocka_unit_test(test_the_end_in_the_middle),
 	};

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "tests/unit/snapshot_fix.h"
 
-#define HAPPY "P:CAPTURE_BEGIN B:FREEZE P:CAPTURE B:MEMORY P:ATTACH B:THAW "
+#define HAPPY "P:CAPTURE_BEGIN B:RECLAIM B:FREEZE P:CAPTURE B:MEMORY P:ATTACH B:THAW "
 
 static void test_the_order_of_requests(void **state)
 {
@@ -380,6 +380,8 @@ static void test_what_runs_is_inherited(void **state)
 {
 	struct world *w = *state;
 	struct sandbox *s = running(w, "a");
+	struct snapshot_job *j;
+	struct err e = { 0 };
 	struct snapshot *p;
 	struct buf b;
 
@@ -398,7 +400,34 @@ static void test_what_runs_is_inherited(void **state)
 	assert_int_equal(snapshot_info_json(p, &b), 0);
 	assert_says((const char *)b.data, "\"inherited\":[{\"n\":2}]");
 	buf_fini(&b);
+	/* Then is when they are frozen: it runs while free memory is given back, which may take seconds. */
+	command(s, "sleep 60\n");
+	spin(w);
+	fakes.hold[FAKE_BOX][BOX_RECLAIM] = true;
+	j = begin_snapshot(s, "later", &e);
+	assert_non_null(j);
+	until(w, fakes.asked[FAKE_BOX][BOX_RECLAIM] == 3);
+	exec_set_state(s, sandbox_exec(s, 2), EXEC_DONE);
+	exec_set_state(s, sandbox_exec(s, 3), EXEC_RUNNING);
+	fakes_answer(FAKE_BOX, BOX_RECLAIM);
+	assert_int_equal(job_result(w, j, &e), 0);
+	assert_string_equal(registry_find_snapshot(w->reg, NULL, "later")->inherited, "[{\"n\":3}]");
 	gone(w, s);
+}
+
+/* What a guest has freed is stored then, no more. */
+static void test_memory_that_is_not_given_back(void **state)
+{
+	struct world *w = *state;
+	struct sandbox *s = running(w, "a");
+
+	fakes.refuse[FAKE_BOX][BOX_RECLAIM] = -EBUSY;
+	take_ready(w, s, "one");
+	assert_int_equal(fakes.asked[FAKE_BOX][BOX_RECLAIM], 1);
+	fakes_obey();
+	snapshot_destroy(registry_find_snapshot(w->reg, NULL, "one"), &root_user);
+	gone(w, s);
+	assert_clean(w);
 }
 
 /* usage.json tells what was known at the last look, also of a stopped one's disk. */
@@ -488,6 +517,7 @@ int main(void)
 		T(test_the_device_state_is_ours),
 		T(test_nobody_answers),
 		T(test_what_runs_is_inherited),
+		T(test_memory_that_is_not_given_back),
 		T(test_a_store_that_cannot_be_written),
 	};
 

@@ -268,6 +268,7 @@ static void test_balloon(void **state)
 	answer(f, hear(f, "qmp_capabilities"), "\"return\":{}");
 	until(f, &f->up, 1);
 	assert_int_equal(engine_qemu.balloon(f->engine, 0, 1000, on_done, f), -EINVAL);
+	assert_int_equal(engine_qemu.balloon(f->engine, 4097, 1000, on_done, f), -EINVAL); /* it would never be there */
 	assert_int_equal(engine_qemu.balloon(f->engine, 4096, 1000, NULL, f), -EINVAL);
 	assert_int_equal(engine_qemu.balloon(f->engine, 268435456, 60000, on_done, f), 0);
 	assert_int_equal(engine_qemu.balloon(f->engine, 4096, 1000, on_done, f), -EBUSY);

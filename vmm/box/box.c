@@ -111,6 +111,7 @@ static void finish(void *arg)
 	box_reply(b, b->freeze.id, -ENOTCONN, b->why);
 	box_reply(b, b->memory.id, -ENOTCONN, b->why);
 	box_reply(b, b->load.id, -ENOTCONN, b->why);
+	box_reclaim_fini(b);
 	box_reply(b, b->stop_id, 0, "");
 	b->pause_id = b->stop_id = b->freeze.id = b->memory.id = b->load.id = 0;
 	box_set_state(b, BOX_GONE, b->why);

@@ -100,7 +100,8 @@ enum box_type {
 	/* {u64 bytes of the machine's RAM} before FREEZE: memory that the guest has freed, but that is the machine's
 	 * own still, is given back, when that is worth it: it is not captured then. What was written goes to its disk
 	 * first (AG_SYNC, in a few seconds at most), so that deleted files are free blocks, too. Never fails for want
-	 * of the guest. -> REPLY {u64 bytes given back}. -EBUSY: not READY; -ENOENT: no BOX_MEMORY yet. */
+	 * of the guest. -> REPLY {u64 bytes given back}. -EBUSY: not READY, or one is under
+	 * way; one that a daemon began who went since is waited for. -ENOENT: no BOX_MEMORY yet. */
 	BOX_RECLAIM,
 
 	/* -- box -> daemon ---------------------------------------------------------------------- */

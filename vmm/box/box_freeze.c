@@ -260,6 +260,8 @@ static int refuse(struct box *b, int fd, struct err *e)
 		return err_set(e, -EBUSY, "another snapshot of the sandbox is being taken");
 	if (b->pause_id)
 		return err_set(e, -EBUSY, "the sandbox is being paused");
+	if (b->reclaim.running)
+		return err_set(e, -EBUSY, "the guest's free memory is being given back; try again");
 	return fd < 0 ? err_set(e, -EBADMSG, "freeze: no file for the machine's state") : 0;
 }
 

@@ -192,6 +192,7 @@ bool box_freeze_takes_pause(struct box *b); /* the machine was paused: was that 
 void box_freeze_fini(struct box *b);
 
 void box_take_reclaim(struct box *b, uint32_t id, uint64_t bytes);
+void box_reclaim_fini(struct box *b); /* the end: whoever waits for one is told */
 
 void box_take_load(struct box *b, uint32_t id, const struct box_msg *m, int *fd);
 void box_load_started(struct box *b);

@@ -11,6 +11,9 @@
  * each as large as all before it, for as long as at least half of what a step took was the machine's own. Where nothing
  * is to be had that costs one small step, and where little was written not even that.
  *
+ * A machine that was saved while memory is out has a balloon that nobody tells to shrink, in each of its forks. So a
+ * FREEZE is refused meanwhile, and a daemon that finds a reclaim of its predecessor's waits for its end.
+ *
  * None of it must fail a snapshot: what cannot be had is stored. The guest runs on meanwhile; the engine gives the
  * memory back before a command is killed for want of it (deflate-on-oom), and what the guest keeps for itself is not
  * asked for.
@@ -34,7 +37,7 @@ static void over(struct box *b)
 	uint64_t pages = c->first > c->own ? c->first - c->own : 0;
 
 	c->running = false;
-	if (c->connection != b->connection || b->ending)
+	if (c->connection != b->connection)
 		return;
 	if (wire_put_u64(&b->data, pages * PAGEMAP_PAGE) == 0)
 		box_reply_data(b, c->id, 0, "", b->data.data, b->data.len, NULL, 0);
@@ -122,9 +125,18 @@ static int refuse(struct box *b, struct err *e)
 {
 	if (b->ending || b->state != BOX_READY || b->freeze.step != FREEZE_NONE || b->pause_id)
 		return err_set(e, -EBUSY, "reclaim: the sandbox does not run");
-	if (b->reclaim.running)
+	if (b->reclaim.running && b->reclaim.connection == b->connection)
 		return err_set(e, -EBUSY, "reclaim: one is under way");
 	return b->memory.known ? 0 : err_set(e, -ENOENT, "reclaim: the memory was not handed over yet");
+}
+
+void box_reclaim_fini(struct box *b)
+{
+	struct box_reclaim *c = &b->reclaim;
+
+	if (c->running && c->connection == b->connection)
+		box_reply(b, c->id, -ENOTCONN, b->why);
+	c->running = false;
 }
 
 void box_take_reclaim(struct box *b, uint32_t id, uint64_t bytes)
@@ -134,6 +146,11 @@ void box_take_reclaim(struct box *b, uint32_t id, uint64_t bytes)
 
 	if (r < 0) {
 		box_reply(b, id, r, e.msg);
+		return;
+	}
+	if (b->reclaim.running) { /* of a daemon that went: this one waits for the same */
+		b->reclaim.id = id;
+		b->reclaim.connection = b->connection;
 		return;
 	}
 	b->reclaim = (struct box_reclaim){ .running = true, .id = id, .connection = b->connection, .ram = bytes };
