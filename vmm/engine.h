@@ -136,7 +136,8 @@ struct engine_ops {
 	/* The guest gives free memory up until @bytes are left to it (a multiple of 4096; all that it has: it gets all
 	 * back). What was given up is no longer the machine's own and shows its template, or zeros. RUNNING, or PAUSED,
 	 * where it waits for the guest; beside any other call, one at a time. @fn: 0 it is there; -ETIMEDOUT it is not,
-	 * and goes on towards it; -EIO the engine refused. Returns -EINVAL, -EBUSY, -EPIPE, -ENOMEM. */
+	 * or has not moved for 2 s, and goes on towards it; -EIO the engine refused. Returns -EINVAL, -EBUSY, -EPIPE,
+	 * -ENOMEM. */
 	int (*balloon)(struct engine *g, uint64_t bytes, uint32_t timeout_ms, engine_done_fn *fn, void *arg);
 	/* Ask the process to end now (the guest is not asked). ENGINE_EV_GONE follows; whoever wants certainty kills
 	 * the cgroup. */

@@ -14,6 +14,8 @@
 #include "vmm/qemu_priv.h"
 
 #define POLL_NS (2 * 1000 * 1000ull)
+/* A driver that does not move at all for so long will not: nobody serves it, or its machine is paused. */
+#define STALL_NS (2 * 1000 * 1000 * 1000ull)
 
 static void end(struct engine *g, int code, const struct err *e)
 {
@@ -55,10 +57,19 @@ static void on_poll(void *arg)
 	qemu_leave(g);
 }
 
-static void wait_on(struct engine *g)
+/* @actual: how far it is; 0: not known. */
+static void wait_on(struct engine *g, uint64_t actual)
 {
+	uint64_t now = now_ns();
+
+	if (actual != g->balloon.actual) {
+		g->balloon.actual = actual;
+		g->balloon.moved_ns = now;
+	}
 	if (left_ms(g) == 0)
 		fail(g, -ETIMEDOUT, "its driver did not come there in time");
+	else if (now - g->balloon.moved_ns > STALL_NS)
+		fail(g, -ETIMEDOUT, "its driver does not move");
 	else if (loop_timer(g->loop, now_ns() + POLL_NS, on_poll, g, &g->balloon.poll) < 0)
 		fail(g, -ENOMEM, "no memory");
 }
@@ -76,7 +87,7 @@ static void on_actual(void *arg, int code, struct json_object *ret, const struct
 	else if (actual == g->balloon.target)
 		end(g, 0, NULL);
 	else
-		wait_on(g);
+		wait_on(g, actual);
 	qemu_leave(g);
 }
 
@@ -89,7 +100,7 @@ static void on_told(void *arg, int code, struct json_object *ret, const struct e
 	if (code < 0)
 		end(g, code, e);
 	else
-		wait_on(g);
+		wait_on(g, 0);
 	qemu_leave(g);
 }
 
@@ -108,6 +119,8 @@ int qemu_balloon(struct engine *g, uint64_t bytes, uint32_t timeout_ms, engine_d
 	g->balloon.fn = fn;
 	g->balloon.arg = arg;
 	g->balloon.target = bytes;
+	g->balloon.actual = 0;
+	g->balloon.moved_ns = now_ns();
 	g->balloon.deadline_ns = now_ns() + timeout_ms * 1000000ull;
 	r = qmp_call(g->qmp, "balloon", args, -1, timeout_ms, on_told, g);
 	if (r < 0)

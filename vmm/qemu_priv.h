@@ -28,6 +28,7 @@ struct engine {
 		engine_done_fn *fn; /* NULL: none is under way */
 		void *arg;
 		uint64_t target, deadline_ns;
+		uint64_t actual, moved_ns; /* how far it was last, since when */
 		loop_id poll;
 	} balloon;
 	unsigned int busy; /* frames of ours on the stack */

@@ -272,8 +272,11 @@ static void on_step(void *arg, int code, const char *words, struct wire_rd *r, s
 		code = -ENOTCONN;
 		words = "the machine is gone";
 	}
-	if (step == RECLAIM && s->link)
+	if (step == RECLAIM && s->link) {
+		log_info("snapshot=%s uuid=%s event=reclaimed bytes=%" PRIu64 " error=\"%s\"", c->p->name, c->p->uuid,
+			 code < 0 ? 0 : wire_u64(r), code < 0 ? words : "");
 		code = 0; /* what speaks against a snapshot, FREEZE says */
+	}
 	if (code < 0) {
 		if (step == ATTACH)
 			not_attached(s, code, words);

@@ -287,6 +287,61 @@ static void test_no_freeze_meanwhile(void **state)
 	end(r);
 }
 
+static void discard_and_write(struct rig *r, uint64_t bytes)
+{
+	discard(r, bytes);
+	memset(ram + 100 * MIB, 1, 40 * MIB);
+}
+
+/* What the guest writes meanwhile hides what is given back: no further step. */
+static void test_a_guest_that_writes(void **state)
+{
+	struct rig *r = ready(80 * MIB);
+
+	(void)state;
+	r->spare = 70 * MIB;
+	r->on_balloon = discard_and_write;
+	assert_int_equal(given_back(r, ask(r)), 0);
+	rig_traced(r, "balloon=144 balloon=160 ");
+	end(r);
+}
+
+static void discard_and_lose_memory(struct rig *r, uint64_t bytes)
+{
+	discard(r, bytes);
+	r->op_refuse[OP_BALLOON] = -ENOMEM;
+}
+
+/* No memory for the order to give back: it is given again, until it can be. */
+static void test_what_is_out_comes_back(void **state)
+{
+	struct rig *r = ready(80 * MIB);
+	uint32_t id;
+
+	(void)state;
+	r->spare = 70 * MIB;
+	r->on_balloon = discard_and_lose_memory;
+	id = ask(r);
+	UNTIL(r, r->op_refuse[OP_BALLOON]);
+	settle(r);
+	rig_traced(r, "balloon=144 ");
+	r->on_balloon = discard;
+	r->op_refuse[OP_BALLOON] = 0;
+	assert_int_equal(given_back(r, id), 16);
+	rig_traced(r, "balloon=160 ");
+	end(r);
+	/* Nor does the end of the machine wait for that. */
+	r = ready(80 * MIB);
+	r->spare = 70 * MIB;
+	r->on_balloon = discard_and_lose_memory;
+	id = ask(r);
+	UNTIL(r, r->op_refuse[OP_BALLOON]);
+	rig_engine_says(r, ENGINE_EV_GONE, "");
+	assert_int_equal(refused(r, id, ""), -ENOTCONN);
+	UNTIL(r, r->over);
+	end(r);
+}
+
 /* Its user pauses the machine: no further step, and what is out is told to come back. */
 static void test_a_pause_in_the_middle(void **state)
 {
@@ -388,6 +443,8 @@ int main(void)
 		cmocka_unit_test(test_what_goes_wrong),
 		cmocka_unit_test(test_a_guest_that_is_slow),
 		cmocka_unit_test(test_no_step_beyond_its_time),
+		cmocka_unit_test(test_a_guest_that_writes),
+		cmocka_unit_test(test_what_is_out_comes_back),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_no_freeze_meanwhile),
 		cmocka_unit_test(test_a_pause_in_the_middle),

@@ -307,6 +307,22 @@ static void test_balloon_that_fails(void **state)
 	until(f, &f->done, 6);
 	assert_int_equal(f->code, -ETIMEDOUT);
 	assert_null(strstr(f->events, "stuck"));
+	hear(f, "\"balloon\"");
+	/* Nor does it wait for one that does not move at all. */
+	assert_int_equal(engine_qemu.balloon(f->engine, 4096, 3600000, on_done, f), 0);
+	answer(f, hear(f, "\"balloon\""), "\"return\":{}");
+	while (f->done < 7) {
+		char text[256];
+		ssize_t n;
+
+		loop_once(f->loop, 10);
+		n = recv(f->far, text, sizeof(text) - 1, MSG_DONTWAIT);
+		text[n > 0 ? n : 0] = '\0';
+		if (strstr(text, "\"id\":"))
+			answer(f, strtoull(strstr(text, "\"id\":") + 5, NULL, 10), "\"return\":{\"actual\":8192}");
+	}
+	assert_int_equal(f->code, -ETIMEDOUT);
+	assert_non_null(strstr(f->words, "does not move"));
 	over(f);
 }
 

@@ -49,7 +49,8 @@ struct box_reclaim { /* box_reclaim.c */
 	unsigned int connection;  /* whose id that is */
 	uint64_t ram, spare, out; /* bytes: of the machine; that the guest can do without; that were asked of it */
 	uint64_t until_ns;	  /* no step beyond */
-	uint64_t first, own;	  /* pages of the machine's own: at the start, after the last step */
+	loop_id again;
+	uint64_t first, own; /* pages of the machine's own: at the start, after the last step */
 };
 
 enum box_life {

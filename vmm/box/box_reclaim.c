@@ -28,6 +28,7 @@
  * less than this is copied and stored. */
 #define WORTH	   (UINT64_C(64) << 20)
 #define FIRST_STEP (UINT64_C(16) << 20)
+#define AGAIN_NS   (UINT64_C(10) * 1000 * 1000)
 
 static void grow(struct box *b);
 
@@ -58,15 +59,30 @@ static bool look(struct box *b)
 
 static void on_back(void *arg, int code, const struct err *e)
 {
-	(void)code; /* where it was slow it goes on by itself, also in a fork */
+	(void)code; /* where it is slow it goes on by itself, also in a fork: all of it is the target */
 	(void)e;
 	over(arg);
 }
 
+static void on_again(void *arg);
+
 static void give_back(struct box *b)
 {
-	if (b->engine_ops->balloon(b->engine, b->reclaim.ram, b->t.reclaim_answer_ms, on_back, b) < 0)
+	int r = b->engine_ops->balloon(b->engine, b->reclaim.ram, b->t.reclaim_answer_ms, on_back, b);
+
+	/* What is out must come back: without memory for the order, soon. */
+	if (r == -ENOMEM)
+		r = loop_timer(b->loop, now_ns() + AGAIN_NS, on_again, b, &b->reclaim.again);
+	if (r < 0)
 		over(b);
+}
+
+static void on_again(void *arg)
+{
+	struct box *b = arg;
+
+	b->reclaim.again = 0;
+	give_back(b);
 }
 
 static void on_out(void *arg, int code, const struct err *e)
@@ -134,6 +150,7 @@ void box_reclaim_fini(struct box *b)
 {
 	struct box_reclaim *c = &b->reclaim;
 
+	loop_del(b->loop, &c->again);
 	if (c->running && c->connection == b->connection)
 		box_reply(b, c->id, -ENOTCONN, b->why);
 	c->running = false;
