@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/spare.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,6 +26,19 @@ static uint64_t largest(const char *list)
 	return max;
 }
 
+/* "        high     98" */
+static bool is_line(const char *line, const char *word, uint64_t *ret)
+{
+	size_t len = strlen(word);
+	char *end;
+
+	line += strspn(line, " ");
+	if (strncmp(line, word, len) != 0 || line[len] != ' ')
+		return false;
+	*ret = strtoull(line + len, &end, 10);
+	return end > line + len;
+}
+
 uint64_t spare_pages(char *zoneinfo)
 {
 	uint64_t sum = 0, free = 0, high = 0, n;
@@ -35,10 +46,10 @@ uint64_t spare_pages(char *zoneinfo)
 
 	/* Each zone has "  high  N"; each of its processors has "  high:  N", which is something else. */
 	for (char *line = strtok_r(zoneinfo, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		if (sscanf(line, " pages free %" SCNu64, &n) == 1) {
+		if (is_line(line, "pages free", &n)) {
 			free = n;
 			high = 0;
-		} else if (sscanf(line, " high %" SCNu64, &n) == 1) {
+		} else if (is_line(line, "high", &n)) {
 			high = n;
 		} else if ((at = strstr(line, "protection: ("))) { /* the last of the three */
 			n = high + largest(strchr(at, '('));
