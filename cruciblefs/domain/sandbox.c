@@ -478,8 +478,9 @@ int sandbox_info_json(struct sandbox *s, struct buf *out)
 	add_net(s, o);
 	json_object_object_add(iso, "engine", json_object_new_string(s->reg->engine.name));
 	json_object_object_add(iso, "network", json_object_new_string(net_word(s)));
-	json_object_object_add(iso, "engine_uid", json_object_new_int64(s->box_uid ? (int64_t)s->box_uid + 1 : 0));
-	json_object_object_add(iso, "box_uid", json_object_new_int64(s->box_uid));
+	/* null while it has none: 0 would be root. */
+	json_object_object_add(iso, "engine_uid", s->box_uid ? json_object_new_int64((int64_t)s->box_uid + 1) : NULL);
+	json_object_object_add(iso, "box_uid", s->box_uid ? json_object_new_int64(s->box_uid) : NULL);
 	json_object_object_add(o, "isolation", iso);
 	json_object_object_add(o, "unenforced", words_array(s->unenforced));
 	add_inherited(s, o);

@@ -59,6 +59,7 @@ cp "$DIR/random" "$A/fs/root/by-fs"
 run a 'cat /root/by-fs >/root/by-cmd; i=0; while [ $i -lt 200 ]; do echo $i >/root/f$i; i=$((i+1)); done'
 echo stop >"$A/ctl" # at once after the write
 wait_status a stopped
+assert_json "$(cat "$A/info.json")" isolation.engine_uid null isolation.box_uid null # 0 would be root
 echo stop >"$A/ctl" # again: fine
 assert_errno ENOTCONN listdir "$A/fs/"
 assert_file "$A/exec/latest/status" "done"

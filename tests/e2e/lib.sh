@@ -399,7 +399,8 @@ is_mounted() { # DIR
 }
 
 # The engine and the box of a sandbox, by the user ids that info.json tells: each has its own.
-pid_of_uid() { # UID
+pid_of_uid() { # UID; one that is still to be had is no process's
+	[[ $1 =~ ^[1-9][0-9]*$ ]] || return 0
 	{ grep -H '^Uid:' /proc/[0-9]*/status 2>/dev/null || :; } | awk -v uid="$1" '$2 == uid { split($1, p, "/"); print p[3] }'
 }
 
