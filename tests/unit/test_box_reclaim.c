@@ -123,30 +123,27 @@ static void test_freed_memory(void **state)
 	end(r);
 }
 
-/* The free memory was never written: one step, and no more. */
-static void test_nothing_to_be_had(void **state)
+/* It ends where what is taken is no longer the machine's own: at once, or behind a part. */
+static void test_never_written(void **state)
 {
-	struct rig *r = ready(80 * MIB);
+	static const struct {
+		uint64_t free_at, given; /* MiB */
+		const char *trace;
+	} cases[] = {
+		{ 80, 0, "balloon=144 balloon=160 " },
+		{ 52, 28, "balloon=144 balloon=128 balloon=96 balloon=160 " },
+	};
 
 	(void)state;
-	free_at = 80 * MIB;
-	r->spare = 70 * MIB;
-	assert_int_equal(given_back(r, ask(r)), 0);
-	rig_traced(r, "balloon=144 balloon=160 ");
-	end(r);
-}
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct rig *r = ready(80 * MIB);
 
-/* It ends where what is taken is no longer the machine's own. */
-static void test_the_rest_was_never_written(void **state)
-{
-	struct rig *r = ready(80 * MIB);
-
-	(void)state;
-	free_at = 52 * MIB;
-	r->spare = 100 * MIB;
-	assert_int_equal(given_back(r, ask(r)), 28);
-	rig_traced(r, "balloon=144 balloon=128 balloon=96 balloon=160 ");
-	end(r);
+		free_at = cases[i].free_at * MIB;
+		r->spare = 70 * MIB;
+		assert_int_equal(given_back(r, ask(r)), cases[i].given);
+		rig_traced(r, cases[i].trace);
+		end(r);
+	}
 }
 
 static void test_not_worth_it(void **state)
@@ -437,9 +434,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_freed_memory),
-		cmocka_unit_test(test_nothing_to_be_had),
+		cmocka_unit_test(test_never_written),
 		cmocka_unit_test(test_not_worth_it),
-		cmocka_unit_test(test_the_rest_was_never_written),
 		cmocka_unit_test(test_what_goes_wrong),
 		cmocka_unit_test(test_a_guest_that_is_slow),
 		cmocka_unit_test(test_no_step_beyond_its_time),
